@@ -1,0 +1,50 @@
+"""The protocol of a corpus: what is searched."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Protocol, Self, runtime_checkable
+
+if TYPE_CHECKING:
+    from corpora.types import Passage
+
+
+@runtime_checkable
+class Corpus(Protocol):
+    """Passages in a fixed order: row numbers inside, identifiers outside.
+
+    A corpus plug-in is made from keyword arguments with defaults and loads nothing until it is used.
+    """
+
+    @property
+    def fingerprint(self) -> str:
+        """A hash of the content (identifiers, titles, texts and urls, in order)."""
+        ...
+
+    def __len__(self) -> int:
+        """Number of passages."""
+        ...
+
+    def __iter__(self) -> Iterator[Passage]:
+        """All passages in row order, streaming."""
+        ...
+
+    def get(self, ids: Sequence[str]) -> Sequence[Passage]:
+        """The passages with these identifiers, in this order.
+
+        Raises:
+            KeyError: An identifier is not in the corpus; the message names it.
+        """
+        ...
+
+    def ids(self, rows: Sequence[int]) -> list[str]:
+        """The passage identifiers of these rows (0-based), in this order."""
+        ...
+
+    def part(self, i: int, n: int) -> Self:
+        """Part ``i`` of ``n`` (0-based): contiguous rows, cut at whole blocks; all parts together are the corpus."""
+        ...
+
+    def for_question(self, question_id: str) -> Corpus:
+        """The corpus that this question is searched in: itself, or a view for corpora gathered per question."""
+        ...

@@ -1,0 +1,40 @@
+"""The protocol of a retriever. A retriever needs this file and ``corpora.types``, and nothing else.
+
+A class of about 30 lines is enough: keyword arguments with defaults, stored under their own names; no
+download, file or GPU in the constructor; loading on first use. Optional class attributes:
+
+* ``version: ClassVar[int] = 1``: raise it when the same arguments begin to give other results.
+* ``runtime_args: ClassVar[tuple[str, ...]] = ()``: arguments that do not change results (threads, batch size).
+* ``index_args: ClassVar[tuple[str, ...]]``: the arguments that an index depends on (default: all).
+* ``local_scores: ClassVar[bool] = False``: a passage's score depends on query and passage alone, so that
+  parts of a corpus may be searched apart (dense retrievers; not BM25).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol, runtime_checkable
+
+from corpora.base import Corpus
+from corpora.types import Query, Ranking
+
+
+@runtime_checkable
+class Index(Protocol):
+    """A corpus made searchable."""
+
+    def search(self, queries: Sequence[Query], k: int) -> list[Ranking]:
+        """Rankings aligned with the queries: at most k hits each, best first, ties by passage id.
+
+        Fewer than k where the corpus is small or nothing matches.
+        """
+        ...
+
+
+@runtime_checkable
+class Retriever(Protocol):
+    """Makes an index from a corpus."""
+
+    def index(self, corpus: Corpus) -> Index:
+        """The index of the corpus: built, or opened where it was built before."""
+        ...
