@@ -1,0 +1,1 @@
+"""The benchmark: tasks, configuration, pipeline, results and the command line."""

@@ -1,0 +1,184 @@
+"""One frozen RunConfig: the source of the command line's flags, of a sweep's cells and of the stamp in the results.
+
+Light on purpose: ``--help`` must answer at once, so nothing heavy is imported here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Literal, NoReturn
+
+from simple_parsing import ArgumentParser, DashVariant, field
+
+STAGES = ("index", "search", "rerank", "judge", "score")
+DESCRIPTION = """Benchmark a retriever for the diversity of perspectives in its top passages.
+
+With no arguments: BM25 on the built-in demo collection. Score a run file of your own against a collection with
+--task FOLDER --run FILE, or against TREC subtopic qrels alone with --qrels FILE --run FILE."""
+
+
+def _say(help: str, *, identity: bool = True) -> dict[str, object]:
+    """Keyword arguments of a field: its help, and whether it is part of what identifies a run."""
+    return {"help": help, "metadata": {"identity": identity}}
+
+
+@dataclass(frozen=True)
+class RunConfig:
+    """What one run of the benchmark is asked to do; every field is a flag of the same name.
+
+    Fields with ``identity=False`` in their metadata say how or how far to run, never what the numbers mean: they are
+    neither hashed into the result's folder name nor stored in scores.json.
+    """
+
+    task: str | None = field(
+        default=None, **_say("questions: a name or a folder (default: those of --corpus, or demo)")
+    )
+    task_args: tuple[str, ...] = field(default=(), **_say("key=value arguments of the task"))
+    split: str | None = field(default=None, **_say("questions of this split, or 'all' (default: test if there is one)"))
+    corpus: str | None = field(
+        default=None, **_say("passages: a name, a BEIR corpus.jsonl or its folder (default: --task's)")
+    )
+    corpus_args: tuple[str, ...] = field(default=(), **_say("key=value arguments of the corpus"))
+    query: Literal["question", "supporting", "opposing"] = field(
+        default="question",
+        **_say("what is sent to the retriever; the stances restrict the run to questions that have both"),
+    )
+    retriever: str = field(default="bm25", **_say("a name or module:Class"))
+    retriever_args: tuple[str, ...] = field(default=(), **_say("key=value arguments of the retriever"))
+    run: str | None = field(
+        default=None, **_say("score this run file (TREC, BERDS JSONL, DPR JSON) instead of searching")
+    )
+    depth: int = field(default=100, **_say("passages kept per question"))
+    reranker: str | None = field(default=None, **_say("a name or module:Class (default: none)"))
+    reranker_args: tuple[str, ...] = field(default=(), **_say("key=value arguments of the reranker"))
+    judge: str | None = field(
+        default=None, **_say("'gold' (the qrels), a name or module:Class (default: gold, if there are qrels)")
+    )
+    judge_args: tuple[str, ...] = field(default=(), **_say("key=value arguments of the judge"))
+    qrels: str | None = field(
+        default=None, **_say("TREC subtopic qrels: gold labels, and the questions too where no task is given")
+    )
+    threshold: float = field(default=0.5, **_say("a passage supports a perspective at this probability or above"))
+    perspectives: Literal["gold", "relevant"] = field(
+        default="gold",
+        **_say("count all gold perspectives of a question (BERDS), or only those with a relevant passage (ndeval)"),
+    )
+    limit: int | None = field(default=None, **_say("only the first so many questions"))
+    seed: int = field(default=0, **_say("seed of the bootstrap intervals"))
+    k: tuple[int, ...] = field(default=(5, 10), **_say("cut-offs of the default metrics", identity=False))
+    metrics: tuple[str, ...] = field(
+        default=(),
+        **_say("metrics by name, such as MRecall@5 alpha_nDCG@10 (default: a set made from --k)", identity=False),
+    )
+    until: Literal["index", "search", "rerank", "judge", "score"] = field(
+        default="score", **_say("stop after this stage", identity=False)
+    )
+    shard: str | None = field(
+        default=None, **_say("do only part i/n (1/4 ... 4/4) of the stage that --until names", identity=False)
+    )
+    cache: str | None = field(
+        default=None,
+        **_say(
+            "where stores, indexes, rankings and judgements are kept (default: $RETRIEVAL_DIVERSITY_CACHE)",
+            identity=False,
+        ),
+    )
+    output: str = field(default="results", **_say("folder of the results", identity=False))
+    export: tuple[str, ...] = field(
+        default=(),
+        **_say("write the final run here too: .jsonl BERDS, .json DPR, else TREC; .gz compresses", identity=False),
+    )
+    overwrite: bool = field(default=False, action="store_true", **_say("make the result's files anew", identity=False))
+    prefetch: bool = field(
+        default=False, action="store_true", **_say("download everything, run nothing", identity=False)
+    )
+    dry_run: bool = field(
+        default=False,
+        action="store_true",
+        **_say("show what would be done, what is done, what it costs", identity=False),
+    )
+    list: bool = field(default=False, action="store_true", **_say("list all plug-ins and metrics", identity=False))
+    json: bool = field(default=False, action="store_true", **_say("print scores.json and nothing else", identity=False))
+
+    def __post_init__(self) -> None:
+        """Check what can be checked without looking at any file."""
+        for problem, wrong in (
+            (f"--depth {self.depth}: give 1 or more", self.depth < 1),
+            (f"--limit {self.limit}: give 1 or more", self.limit is not None and self.limit < 1),
+            ("--k needs at least one cut-off", not self.k),
+            (f"--k {min(self.k, default=1)}: a cut-off is 1 or more", min(self.k, default=1) < 1),
+            (
+                f"--k {max(self.k, default=1)} exceeds --depth {self.depth}: raise --depth or lower --k",
+                max(self.k, default=1) > self.depth,
+            ),
+            (f"--threshold {self.threshold}: give a probability above 0, up to 1", not 0 < self.threshold <= 1),
+            (
+                "--run and --retriever-args exclude each other: a run file is already retrieved",
+                bool(self.run and self.retriever_args),
+            ),
+            (
+                f"--shard {self.shard} needs --until index, search, rerank or judge: scores are made of the whole",
+                self.shard is not None and self.until == "score",
+            ),
+        ):
+            if wrong:
+                raise ValueError(problem)
+        self.part()
+
+    def part(self) -> tuple[int, int] | None:
+        """(i, n) of ``--shard``, i counted from 0; None without it.
+
+        Raises:
+            ValueError: Not of the form i/n with 1 <= i <= n.
+        """
+        if self.shard is None:
+            return None
+        first, slash, last = self.shard.partition("/")
+        if not (slash and first.isdecimal() and last.isdecimal() and 1 <= int(first) <= int(last)):
+            raise ValueError(f"--shard {self.shard}: expected i/n with 1 <= i <= n, for example 1/4 ... 4/4")
+        return int(first) - 1, int(last)
+
+
+class _Parser(ArgumentParser):
+    """Reports a mistake in one line, without the usage text before it."""
+
+    def error(self, message: str) -> NoReturn:
+        raise ValueError(f"{message} (see --help)")
+
+
+def parse(arguments: Sequence[str] | None = None) -> RunConfig:
+    """The configuration that a command line asks for.
+
+    Raises:
+        ValueError: The command line is wrong; the message is one line.
+    """
+    parser = _Parser(
+        prog="python -m benchmarks.run",
+        description=DESCRIPTION,
+        add_option_string_dash_variants=DashVariant.DASH,
+        allow_abbrev=False,
+    )
+    parser.add_arguments(RunConfig, dest="config")
+    config = parser.parse_args(arguments).config
+    if not isinstance(config, RunConfig):
+        raise TypeError(f"the parser returned {type(config).__name__}")
+    return config
+
+
+def identity_fields() -> tuple[str, ...]:
+    """Names of the fields that identify a run."""
+    return tuple(f.name for f in fields(RunConfig) if f.metadata["identity"])
+
+
+def existing(path: str, flag: str) -> Path:
+    """The path of a flag, checked.
+
+    Raises:
+        ValueError: Nothing is there.
+    """
+    found = Path(path).expanduser()
+    if not found.exists():
+        raise ValueError(f"{flag} {path}: there is no such file or folder")
+    return found

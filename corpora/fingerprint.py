@@ -1,0 +1,87 @@
+"""Fingerprints: what a result depends on, as a short hash that is the same on every machine."""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from corpora.artefacts import content_hash
+
+
+def digest(value: object) -> str:
+    """128-bit hash (32 hexadecimal digits) of a JSON value; the order of keys does not matter."""
+    text = json.dumps(value, sort_keys=True, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+
+
+def describe(plugin: object, only: Iterable[str] | None = None) -> dict[str, object]:
+    """What a plug-in's results depend on, as a JSON value.
+
+    The import path, ``version`` and the constructor's arguments except ``runtime_args``; a ``Path`` argument counts
+    by its content, a plug-in argument by its own description. A ``fingerprint`` of the plug-in's own replaces the
+    arguments: nobody hashes the 29 GB behind a model's path.
+
+    Args:
+        plugin: An instance that keeps its constructor's arguments under their own names.
+        only: Take only these arguments (an index depends on ``index_args`` alone).
+
+    Raises:
+        ValueError: An argument is not kept under its own name, or is nothing that can be described.
+    """
+    cls = type(plugin)
+    described: dict[str, object] = {
+        "class": f"{cls.__module__}:{cls.__qualname__}",
+        "version": getattr(cls, "version", 1),
+    }
+    own = getattr(plugin, "fingerprint", None)
+    if only is None and isinstance(own, str):
+        return {**described, "fingerprint": own}
+    skipped = set(getattr(cls, "runtime_args", ()))
+    names = [name for name in _parameters(cls) if name not in skipped and (only is None or name in set(only))]
+    return {**described, "arguments": {name: _argument(cls, name, _kept(plugin, name)) for name in names}}
+
+
+def fingerprint(plugin: object) -> str:
+    """The plug-in's own ``fingerprint`` where it has one, else the hash of ``describe``."""
+    own = getattr(plugin, "fingerprint", None)
+    return own if isinstance(own, str) else digest(describe(plugin))
+
+
+def index_fingerprint(retriever: object) -> str:
+    """The fingerprint of what an index depends on: ``index_args`` where declared, else everything."""
+    own = getattr(type(retriever), "index_args", None)
+    return fingerprint(retriever) if own is None else digest(describe(retriever, only=own))
+
+
+def _parameters(cls: type) -> list[str]:
+    if cls.__init__ is object.__init__:  # type: ignore[misc]
+        return []
+    kinds = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    return [name for name, parameter in inspect.signature(cls).parameters.items() if parameter.kind not in kinds]
+
+
+def _kept(plugin: object, name: str) -> object:
+    try:
+        return getattr(plugin, name)
+    except AttributeError as error:
+        raise ValueError(
+            f"{type(plugin).__name__} does not keep its argument {name!r}: "
+            f"set self.{name} = {name} in the constructor, so that results can be told apart"
+        ) from error
+
+
+def _argument(cls: type, name: str, value: object) -> object:
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, Path):
+        return f"content:{content_hash(value)}"
+    if isinstance(value, list | tuple):
+        return [_argument(cls, name, item) for item in value]
+    if isinstance(value, Mapping):
+        return {str(key): _argument(cls, name, item) for key, item in value.items()}
+    if type(value).__module__ != "builtins" and not callable(value):
+        return describe(value)
+    raise ValueError(f"{cls.__name__}: argument {name}={value!r} has no fingerprint: define a property 'fingerprint'")

@@ -1,0 +1,228 @@
+"""A name, an entry point or an import path becomes a plug-in class, and its arguments become an instance.
+
+Built-in names stand in a table of strings in each plug-in folder's ``__init__``, so that nothing is imported before
+it is chosen. Other packages add names through entry points (``retrieval_diversity.retrievers`` and so on); while
+writing a plug-in, ``my.module:MyRetriever`` does as well.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import inspect
+import types
+import typing
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
+from typing import Any, Generic, Literal, TypeVar, Union
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """One line of ``--list``: a plug-in's name, where it comes from, and why it cannot be loaded (None: it can)."""
+
+    name: str
+    source: str
+    problem: str | None
+
+
+class Registry(Generic[T]):
+    """The plug-ins of one kind.
+
+    Args:
+        kind: Plural name, as in the entry-point group: ``retrievers``, ``corpora``, ``tasks`` ...
+        builtin: name -> ``module:Class`` of this project.
+        extras: name -> the optional dependency group that a built-in plug-in needs.
+    """
+
+    def __init__(self, kind: str, builtin: Mapping[str, str], extras: Mapping[str, str] | None = None) -> None:
+        self.kind = kind
+        self.builtin = dict(builtin)
+        self.extras = dict(extras or {})
+        self.singular = {"corpora": "corpus"}.get(kind, kind.removesuffix("s"))
+
+    def load(self, name: str) -> Callable[..., T]:
+        """The class of a name or of an import path ``module:Class``.
+
+        Raises:
+            ValueError: Nothing of that name; two plug-ins of that name; or the plug-in cannot be imported.
+        """
+        if ":" in name:
+            return self._import(name, name)
+        found = self._found(name)
+        if not found:
+            raise ValueError(self._unknown(name))
+        if len(found) > 1:
+            raise ValueError(
+                f"two {self.kind} are called {name!r}: {' and '.join(found.values())}; "
+                "uninstall one, or choose by import path (module:Class)"
+            )
+        return self._import(name, next(iter(found)))
+
+    def create(self, name: str, arguments: Mapping[str, object] | Sequence[str] = ()) -> T:
+        """An instance of the plug-in, made with checked arguments.
+
+        Args:
+            name: As for ``load``.
+            arguments: A mapping, or ``key=value`` strings from the command line, which are converted to the types
+                that the constructor declares.
+
+        Raises:
+            ValueError: As ``load``; or wrong arguments, all of them named in one line together with the valid ones.
+        """
+        plugin = self.load(name)
+        return plugin(**self._arguments(name, plugin, arguments))
+
+    def names(self) -> list[str]:
+        """All names, sorted: built in and from installed packages."""
+        return sorted({*self.builtin, *(point.name for point in self._points())})
+
+    def listing(self) -> list[Listed]:
+        """Every plug-in with its source and, where it cannot be loaded, the reason."""
+        lines = []
+        for name in self.names():
+            problem = None
+            try:
+                self.load(name)
+            except ValueError as error:
+                problem = str(error)
+            lines.append(Listed(name, " and ".join(self._found(name).values()), problem))
+        return lines
+
+    def _points(self) -> Iterable[EntryPoint]:
+        return entry_points(group=f"retrieval_diversity.{self.kind}")
+
+    def _found(self, name: str) -> dict[str, str]:
+        """``module:Class`` -> who brings it, for every plug-in of this name."""
+        found = {self.builtin[name]: "built in"} if name in self.builtin else {}
+        for point in self._points():
+            if point.name == name:
+                package = point.dist.name if point.dist else "an unknown package"
+                found.setdefault(point.value, f"{point.value} of package {package}")
+        return found
+
+    def _import(self, name: str, target: str) -> Callable[..., T]:
+        module, _, attribute = target.partition(":")
+        try:
+            plugin = importlib.import_module(module)
+            for part in attribute.split("."):
+                plugin = getattr(plugin, part)
+        except ModuleNotFoundError as error:
+            raise ValueError(self._not_importable(name, module, error)) from error
+        except AttributeError as error:
+            raise ValueError(f"{self.singular} {name!r}: module {module!r} has no {attribute!r}") from error
+        except Exception as error:
+            problem = f"{type(error).__name__}: {error}".splitlines()[0]
+            raise ValueError(f"{self.singular} {name!r} is broken: importing {module!r} raised {problem}") from error
+        if not callable(plugin):
+            raise ValueError(f"{self.singular} {name!r}: {target!r} is no class")
+        return typing.cast("Callable[..., T]", plugin)
+
+    def _not_importable(self, name: str, module: str, error: ModuleNotFoundError) -> str:
+        missing = error.name or "?"
+        if module == missing or module.startswith(missing + "."):
+            return f"{self.singular} {name!r}: there is no module {missing!r} on the Python path"
+        package = missing.partition(".")[0]
+        install = f"pip install -e '.[{self.extras[name]}]'" if name in self.extras else f"pip install {package}"
+        return f"{self.singular} {name!r} needs {package!r}: {install}"
+
+    def _unknown(self, name: str) -> str:
+        names = self.names()
+        close = difflib.get_close_matches(name, names, n=3)
+        hint = f"did you mean {' or '.join(map(repr, close))}? " if close else ""
+        known = f"known: {', '.join(names)}" if names else f"no {self.singular} is built in or installed"
+        return f"unknown {self.singular} {name!r}: {hint}{known}; or give an import path (module:Class)"
+
+    def _arguments(
+        self, name: str, plugin: Callable[..., T], arguments: Mapping[str, object] | Sequence[str]
+    ) -> dict[str, object]:
+        parameters = inspect.signature(plugin).parameters
+        hints = typing.get_type_hints(plugin.__init__ if inspect.isclass(plugin) else plugin)
+        given, problems = _pairs(arguments)
+        values: dict[str, object] = {}
+        for key, value in given.items():
+            field = key if key in parameters else f"{key}_"  # lambda=0.5 sets lambda_
+            if field not in parameters:
+                close = difflib.get_close_matches(key, parameters, n=1)
+                problems.append(f"no argument {key!r}" + (f" (did you mean {close[0]!r}?)" if close else ""))
+            elif isinstance(value, str):
+                try:
+                    values[field] = convert(value, hints.get(field, str))
+                except ValueError as error:
+                    problems.append(f"{key}={value}: {error}")
+            else:
+                values[field] = value
+        required = [p.name for p in parameters.values() if p.default is p.empty and p.kind is not p.VAR_KEYWORD]
+        problems += [f"{field} is required: give {field}=..." for field in required if field not in values]
+        if problems:
+            valid = ", ".join(_signature(parameter) for parameter in parameters.values()) or "none"
+            raise ValueError(f"{self.singular} {name!r}: {'; '.join(problems)}; valid arguments: {valid}")
+        return values
+
+
+def _pairs(arguments: Mapping[str, object] | Sequence[str]) -> tuple[dict[str, object], list[str]]:
+    if isinstance(arguments, Mapping):
+        return dict(arguments), []
+    pairs: dict[str, object] = {}
+    problems = []
+    for item in arguments:
+        key, equals, value = item.partition("=")
+        if not equals or not key:
+            problems.append(f"{item!r} is not of the form key=value")
+        elif key in pairs:
+            problems.append(f"{key} is given twice")
+        else:
+            pairs[key.replace("-", "_")] = value
+    return pairs, problems
+
+
+def _signature(parameter: inspect.Parameter) -> str:
+    if parameter.default is parameter.empty:
+        return parameter.name
+    return f"{parameter.name}={parameter.default}"
+
+
+def convert(value: str, to: Any) -> object:
+    """A command-line string as the annotated type: str, int, float, bool, Path, None, Literal, unions, tuples, lists.
+
+    Raises:
+        ValueError: The string is not of that type; the message says what was expected.
+    """
+    origin = typing.get_origin(to)
+    if origin in (Union, types.UnionType):
+        return _convert_union(value, typing.get_args(to))
+    if origin is Literal:
+        for choice in typing.get_args(to):
+            if value == str(choice):
+                return typing.cast(object, choice)
+        raise ValueError(f"expected one of {', '.join(map(str, typing.get_args(to)))}")
+    if origin in (tuple, list):
+        item = (typing.get_args(to) or (str,))[0]
+        return origin(convert(part, item) for part in value.split(",") if part)
+    if to is bool:
+        if value.lower() in ("true", "false", "yes", "no", "1", "0"):
+            return value.lower() in ("true", "yes", "1")
+        raise ValueError("expected true or false")
+    if to in (int, float):
+        try:
+            return to(value)
+        except ValueError as error:
+            raise ValueError(f"expected {'a whole number' if to is int else 'a number'}") from error
+    return Path(value).expanduser() if to is Path else value
+
+
+def _convert_union(value: str, members: Sequence[Any]) -> object:
+    if type(None) in members and value.lower() in ("none", "null"):
+        return None
+    expected = []
+    # str takes anything, so it is tried last
+    for member in sorted((m for m in members if m is not type(None)), key=lambda m: m is str):
+        try:
+            return convert(value, member)
+        except ValueError as error:
+            expected.append(str(error))
+    raise ValueError(" or ".join(expected) + (" or none" if type(None) in members else ""))
