@@ -1,0 +1,285 @@
+"""Conformance checks for retrievers: call ``check_retriever`` from your own tests.
+
+    from retrievers.checks import check_retriever
+
+    def test_my_retriever():
+        check_retriever(MyRetriever)
+
+A retriever that breaks a promise of ``retrievers.base`` raises a CheckError of one line: which promise, and how.
+"""
+
+from __future__ import annotations
+
+import inspect
+import itertools
+import math
+import sys
+import threading
+from collections.abc import Callable, Iterable, Sequence
+
+from corpora.memory import MemoryCorpus
+from corpora.types import Hit, Passage, Query, Ranking
+from retrievers.base import Retriever
+
+Make = Callable[[], Retriever]
+
+_TWIN = "A carbon tax makes polluters pay for the damage."
+PASSAGES = (
+    *(Passage(f"twin-{i}", _TWIN) for i in (7, 2, 9, 4, 0, 5)),
+    Passage("tax-1", "A carbon tax is a burden for poor families who drive to work.", "Carbon tax"),
+    Passage("tax-2", "Money from the tax can be paid back to families.", "Carbon tax"),
+    Passage("school", "School uniforms hide differences between rich and poor pupils."),
+    Passage("uniform", "Uniforms take away the freedom of pupils to dress as they like.", "School uniforms"),
+    Passage("vote", "Young people should vote, because they live longest with the result."),
+    Passage("émigré", "Ein Tempolimit auf Autobahnen rettet Leben; 速度限制可以挽救生命。 Ограничение скорости 🚗"),
+    Passage("empty", ""),
+    *(Passage(f"twin-{i}", _TWIN) for i in (1, 8, 3, 6)),
+)
+"""The corpus of the checks: ten passages with one text, titles, several scripts, and one without text."""
+
+QUERIES = (
+    Query("q1", "q1", "Should polluters pay a carbon tax?"),
+    Query("q2", "q2", "Should pupils wear school uniforms?"),
+    Query("q3", "q3", "Should young people vote?"),
+    Query("q4", "q4", "Rettet ein Tempolimit Leben? 速度限制 скорости 🚗"),
+    Query("q5", "q5", ""),
+    Query("q6", "q6", "zzzzqqqq ?!"),
+    Query("q7", "q7", "tax"),
+)
+"""The queries of the checks: the fifth is empty, and no passage has a word of the sixth."""
+
+
+class CheckError(ValueError):
+    """A retriever breaks a promise; the message says in one line which one and how."""
+
+
+def check_retriever(retriever: Retriever | Make, *, reads_text: bool = True) -> None:
+    """Check a retriever against every promise that ``retrievers.base`` asks for.
+
+    Args:
+        retriever: A class or function that makes one without arguments, or an instance, which is copied by its
+            constructor's arguments. Several are made, and each indexes a few corpora of at most 17 passages.
+        reads_text: False for retrievers that answer by question and not by text (a run file): the checks that ask
+            other queries or other corpora are left out. Such a run should be about ``PASSAGES`` and ``QUERIES``.
+
+    Raises:
+        CheckError: The first promise that is broken.
+    """
+    make = _maker(retriever)
+    name = getattr(retriever, "__name__", type(retriever).__name__)
+    for check in (*FORM_CHECKS, *(TEXT_CHECKS if reads_text else ())):
+        try:
+            check(make)
+        except CheckError as error:
+            raise CheckError(f"{name} fails {check.__name__}: {error}") from None
+        except Exception as error:
+            raise CheckError(f"{name} fails {check.__name__}: it raises {type(error).__name__}: {error}") from error
+
+
+def check_constructor(make: Make) -> None:
+    """The constructor keeps its arguments under their own names, and nothing else happens in it."""
+    first = make()
+    arguments = _arguments(type(first), first)
+    copy = type(first)(**arguments)
+    for name, value in arguments.items():
+        if getattr(copy, name) is not value and getattr(copy, name) != value:
+            raise CheckError(f"argument {name}={value!r} is kept as {getattr(copy, name)!r}: keep what was given")
+    events = _watched(lambda: type(first)(**arguments))
+    if events:
+        raise CheckError(f"the constructor does {events[0]}: load on first use instead")
+
+
+def check_form(make: Make) -> None:
+    """One ranking per query: at most k hits, known passages, none twice, finite scores, best first, ties by id."""
+    index = make().index(MemoryCorpus(PASSAGES))
+    for k in (1, 5, len(PASSAGES), 1000):
+        _search(index, QUERIES, k, PASSAGES)
+    if index.search([], 5):
+        raise CheckError("no queries got rankings")
+
+
+def check_prefix(make: Make) -> None:
+    """A smaller k gives the beginning of the ranking that a larger k gives."""
+    index = make().index(MemoryCorpus(PASSAGES))
+    whole = _search(index, QUERIES, 1000, PASSAGES)
+    for k in (1, 2, 5):
+        _compare(_search(index, QUERIES, k, PASSAGES), [ranking[:k] for ranking in whole], f"k={k} and k=1000")
+
+
+def check_repeatable(make: Make) -> None:
+    """The same rankings from a second search, a second index, and a second retriever; other corpora do no harm."""
+    corpus, retriever = MemoryCorpus(PASSAGES), make()
+    index = retriever.index(corpus)
+    first = _search(index, QUERIES, 8, PASSAGES)
+    _compare(_search(index, QUERIES, 8, PASSAGES), first, "a second search")
+    _compare(_search(retriever.index(corpus), QUERIES, 8, PASSAGES), first, "a second index of the same corpus")
+    _compare(_search(make().index(corpus), QUERIES, 8, PASSAGES), first, "a second retriever")
+    retriever.index(MemoryCorpus(PASSAGES[:8]))
+    _compare(_search(index, QUERIES, 8, PASSAGES), first, "the first index, after another corpus was indexed")
+
+
+def check_batch(make: Make) -> None:
+    """A query's ranking is at its own place, and depends neither on the other queries nor on their order."""
+    index = make().index(MemoryCorpus(PASSAGES))
+    whole = _search(index, QUERIES, 8, PASSAGES)
+    single = [_search(index, [query], 8, PASSAGES)[0] for query in QUERIES]
+    _compare(whole, single, "all queries at once and one by one")
+    _compare(_search(index, QUERIES[::-1], 8, PASSAGES)[::-1], whole, "another order of the queries")
+
+
+def check_ties(make: Make) -> None:
+    """Passages with one text get one score and stand in the order of their identifiers, at the cut too."""
+    twins = [passage for passage in PASSAGES if passage.text == _TWIN]
+    index = make().index(MemoryCorpus([*twins, PASSAGES[8]]))
+    whole = [hit for hit in _search(index, QUERIES[:1], 1000, [*twins, PASSAGES[8]])[0] if hit.passage_id != "school"]
+    if whole and not math.isclose(whole[0].score, whole[-1].score, rel_tol=1e-4, abs_tol=1e-6):
+        raise CheckError(f"one text has the scores {whole[0].score!r} and {whole[-1].score!r}")
+    if len({hit.score for hit in whole}) == 1:
+        expected = sorted(hit.passage_id for hit in whole)[:4]
+        found = [hit.passage_id for hit in _search(index, QUERIES[:1], 4, [*twins, PASSAGES[8]])[0]]
+        if found != expected and "school" not in found:
+            raise CheckError(f"of equal passages, k=4 gives {found}, expected the first by identifier {expected}")
+
+
+def check_query_text(make: Make) -> None:
+    """Only a query's text counts: its identifiers and its origin change nothing."""
+    index = make().index(MemoryCorpus(PASSAGES))
+    renamed = [Query(f"x{i}", "other", query.text, "expansion:3") for i, query in enumerate(QUERIES)]
+    whole = _search(index, QUERIES, 8, PASSAGES)
+    _compare(_search(index, renamed, 8, PASSAGES), whole, "other query_id, question_id and origin")
+
+
+def check_small_corpora(make: Make) -> None:
+    """A corpus of one passage, and one whose passages have no text, can be searched."""
+    for passages in ([PASSAGES[0]], [PASSAGES[12]], [Passage("a", ""), Passage("b", " "), Passage("c", "?!")]):
+        index = make().index(MemoryCorpus(passages))
+        for k in (1, 5):
+            _search(index, QUERIES, k, passages)
+
+
+def check_local_scores(make: Make) -> None:
+    """Who declares ``local_scores`` finds the same in parts of a corpus, merged, as in the whole."""
+    retriever = make()
+    if not getattr(retriever, "local_scores", False):
+        return
+    corpus = MemoryCorpus(PASSAGES, block_rows=5)
+    whole = _search(retriever.index(corpus), QUERIES, 8, PASSAGES)
+    parts = [_search(retriever.index(corpus.part(i, 3)), QUERIES, 8, tuple(corpus.part(i, 3))) for i in range(3)]
+    merged = [sorted(itertools.chain(*rs), key=lambda hit: (-hit.score, hit.passage_id))[:8] for rs in zip(*parts)]
+    _compare([tuple(ranking) for ranking in merged], whole, "three parts merged (local_scores is declared)")
+
+
+FORM_CHECKS: tuple[Callable[[Make], None], ...] = (
+    check_constructor,
+    check_form,
+    check_prefix,
+    check_repeatable,
+    check_batch,
+)
+TEXT_CHECKS: tuple[Callable[[Make], None], ...] = (
+    check_ties,
+    check_query_text,
+    check_small_corpora,
+    check_local_scores,
+)
+
+
+def _maker(retriever: Retriever | Make) -> Make:
+    if inspect.isclass(retriever) or not hasattr(retriever, "index"):
+        return retriever  # type: ignore[return-value]
+    return lambda: type(retriever)(**_arguments(type(retriever), retriever))
+
+
+def _arguments(cls: type, instance: object) -> dict[str, object]:
+    """The constructor's arguments, as the instance keeps them."""
+    if cls.__init__ is object.__init__:  # type: ignore[misc]
+        return {}
+    names = list(inspect.signature(cls).parameters)
+    lost = [name for name in names if not hasattr(instance, name)]
+    if lost:
+        raise CheckError(f"constructor arguments are not kept under their own names: {', '.join(lost)}")
+    return {name: getattr(instance, name) for name in names}
+
+
+_watching = threading.local()
+_SIDE_EFFECTS = (
+    "open",
+    "os.mkdir",
+    "os.remove",
+    "os.rename",
+    "socket.connect",
+    "socket.getaddrinfo",
+    "subprocess.Popen",
+)
+
+
+def _watched(call: Callable[[], object]) -> list[str]:
+    """What a call does to files, network and processes; imports have happened in an earlier call."""
+    if not hasattr(_audit, "installed"):
+        sys.addaudithook(_audit)
+        _audit.installed = True  # type: ignore[attr-defined]
+    _watching.events = events = []  # type: list[str]
+    try:
+        call()
+    finally:
+        _watching.events = None
+    return events
+
+
+def _audit(event: str, arguments: tuple[object, ...]) -> None:
+    events = getattr(_watching, "events", None)
+    if events is not None and event in _SIDE_EFFECTS:
+        events.append(f"{event} {arguments[0]!r}")
+
+
+def _search(index: object, queries: Sequence[Query], k: int, passages: Iterable[Passage]) -> list[Ranking]:
+    """Search, and check the form of what comes back."""
+    rankings = list(index.search(queries, k))  # type: ignore[attr-defined]
+    if len(rankings) != len(queries):
+        raise CheckError(f"{len(queries)} queries got {len(rankings)} rankings: give one each, in the same order")
+    known = {passage.passage_id for passage in passages}
+    for query, ranking in zip(queries, rankings, strict=True):
+        problem = _problem(ranking, k, known)
+        if problem:
+            raise CheckError(f"query {query.text!r}, k={k}, {len(known)} passages: {problem}")
+    return rankings
+
+
+def _problem(ranking: Ranking, k: int, known: set[str]) -> str | None:
+    """What is wrong with one ranking."""
+    odd = [hit for hit in ranking if not isinstance(hit, Hit)]
+    if odd:
+        return f"found {odd[0]!r}, expected a Hit"
+    ids = [hit.passage_id for hit in ranking]
+    unknown = [passage_id for passage_id in ids if passage_id not in known]
+    repeated = [passage_id for i, passage_id in enumerate(ids) if passage_id in ids[:i]]
+    bad = [h for h in ranking if not isinstance(h.score, float) or not math.isfinite(h.score)]
+    if unknown:
+        return f"passage {unknown[0]!r} is not in the corpus"
+    if repeated:
+        return f"passage {repeated[0]!r} is there twice"
+    if len(ranking) > k:
+        return f"{len(ranking)} hits, expected at most {k}"
+    if bad:
+        return f"passage {bad[0].passage_id!r} has the score {bad[0].score!r}, expected a finite float"
+    for better, worse in itertools.pairwise(ranking):
+        if better.score < worse.score:
+            return f"score {better.score!r} stands before {worse.score!r}, expected the best first"
+        if better.score == worse.score and better.passage_id > worse.passage_id:
+            return f"{better.passage_id!r} stands before {worse.passage_id!r} with an equal score: break ties by identifier"
+    return None
+
+
+def _compare(found: Sequence[Ranking], expected: Sequence[Ranking], what: str) -> None:
+    """Rankings are the same but for rounding: passages may change places only where their scores nearly tie."""
+    for query, a, b in zip(QUERIES, found, expected, strict=True):
+        alike = len(a) == len(b) and all(_near(x.score, y.score) for x, y in zip(a, b, strict=True))
+        scores = {hit.passage_id: hit.score for hit in b}
+        last = b[-1].score if b else 0.0
+        if not alike or not all(_near(hit.score, scores.get(hit.passage_id, last)) for hit in a):
+            shown = [[f"{hit.passage_id}:{hit.score:.6g}" for hit in ranking[:4]] for ranking in (a, b)]
+            raise CheckError(f"{what}: query {query.text!r} gives {shown[0]} and {shown[1]}, expected the same")
+
+
+def _near(a: float, b: float) -> bool:
+    return math.isclose(a, b, rel_tol=1e-4, abs_tol=1e-6)
