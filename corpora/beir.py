@@ -145,7 +145,8 @@ def write_beir(
         raise ValueError(f"found labels of question {unknown[0]!r}, expected ids of the questions: add it")
     for split in dict.fromkeys(splits.values()):
         part = {question_id: labels for question_id, labels in qrels.items() if splits[question_id] == split}
-        write_lines(folder / "qrels" / f"{split}.tsv", _beir_qrels_lines(part))
+        if part:
+            write_lines(folder / "qrels" / f"{split}.tsv", _beir_qrels_lines(part))
 
 
 def _beir_qrels_lines(qrels: Qrels) -> Iterator[str]:

@@ -23,12 +23,15 @@ class InputError(ValueError):
     def at(cls, path: Path | str, line: int | None, *, found: str, expected: str, do: str) -> InputError:
         """Returns the error for one place of a file; ``line`` is None where the file as a whole is meant."""
         where = f"{path}:{line}" if line is not None else f"{path}"
-        return cls(" ".join(f"{where}: found {found}, expected {expected}: {do}".split()))
+        return cls(" ".join(f"{where}: found {found}, expected {expected}: {do}".splitlines()))
 
 
 def shown(value: object, width: int = 60) -> str:
     """Returns a value as an error message shows it: one line, shortened."""
-    text = repr(value.decode(errors="backslashreplace")) if isinstance(value, bytes) else repr(value)
+    text = repr(value)
+    if isinstance(value, bytes):
+        with suppress(UnicodeDecodeError):
+            text = repr(value.decode())
     return text if len(text) <= width else f"{text[:width]}..."
 
 

@@ -12,14 +12,19 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate, pairwise
 from pathlib import Path
+from typing import TypeAlias
 
 from corpora.ir_metadata import metadata_lines
 from corpora.lines import InputError, decoded, raw_lines, shown, write_lines
 from corpora.types import Hit, Passage, Question, Ranking, Run
 
 _RUN_COLUMNS = "6 columns (question Q0 passage rank score tag)"
+_HASH = ord("#")
 _LARGEST = struct.unpack("<f", b"\xff\xff\x7f\x7f")[0]  # of float32
 _LARGEST_KEY = 0x7F7FFFFF
+
+
+_Row: TypeAlias = tuple[str, float, int, int]  # passage id, score, rank, line
 
 
 @dataclass(frozen=True)
@@ -46,11 +51,11 @@ class _Columns:
 
     __slots__ = ("lines", "passage_ids", "ranks", "scores")
 
-    def __init__(self) -> None:
-        self.passage_ids: list[str] = []
-        self.scores: list[float] = []
-        self.ranks: list[int] = []
-        self.lines: list[int] = []
+    def __init__(self, rows: list[_Row]) -> None:
+        self.passage_ids: list[str] = [row[0] for row in rows]
+        self.scores: list[float] = [row[1] for row in rows]
+        self.ranks: list[int] = [row[2] for row in rows]
+        self.lines: list[int] = [row[3] for row in rows]
 
 
 def read_trec_run(path: Path | str, questions: Sequence[Question] | None = None) -> RunFile:
@@ -62,10 +67,11 @@ def read_trec_run(path: Path | str, questions: Sequence[Question] | None = None)
         path: The run.
         questions: Those of the task: the run must rank for at least one, and a warning counts the others.
     """
-    columns, tag = _read_columns(path)
+    groups, tag = _read_rows(path)
     run: dict[str, Ranking] = {}
     misplaced: list[int] = []
-    for question, rows in columns.items():
+    for question in list(groups):
+        rows = _Columns(groups.pop(question))  # frees the memory of each question once it is done
         question_id = decoded(path, rows.lines[0], question)
         if len(set(rows.passage_ids)) != len(rows.passage_ids):
             raise _repeated(path, question_id, rows)
@@ -83,12 +89,12 @@ def read_trec_run(path: Path | str, questions: Sequence[Question] | None = None)
     return RunFile(run, tag=tag)
 
 
-def _read_columns(path: Path | str) -> tuple[dict[bytes, _Columns], str]:
-    groups: dict[bytes, _Columns] = {}
+def _read_rows(path: Path | str) -> tuple[dict[bytes, list[_Row]], str]:
+    groups: dict[bytes, list[_Row]] = {}
     tag = b""
     for number, raw in raw_lines(path):
         parts = raw.split()
-        if not parts or parts[0].startswith(b"#"):
+        if not parts or raw[0] == _HASH:
             continue
         try:
             question, _, passage, rank, score_text, tag_here = parts
@@ -100,12 +106,9 @@ def _read_columns(path: Path | str) -> tuple[dict[bytes, _Columns], str]:
             raise _bad_line(path, number, parts) from None
         rows = groups.get(question)
         if rows is None:
-            rows = groups[question] = _Columns()
+            rows = groups[question] = []
             tag = tag or tag_here
-        rows.passage_ids.append(passage_id)
-        rows.scores.append(score)
-        rows.ranks.append(rank_value)
-        rows.lines.append(number)
+        rows.append((passage_id, score, rank_value, number))
     if not groups:
         raise InputError.at(path, None, found="no line", expected=_RUN_COLUMNS, do="write the run again")
     return groups, tag.decode(errors="replace")

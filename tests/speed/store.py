@@ -38,9 +38,7 @@ def main(n: int) -> None:
         )
         before, start = rss_mb(), time.perf_counter()
         store = PassageStore(folder)
-        print(
-            f"open: {1000 * (time.perf_counter() - start):.2f} ms, +{rss_mb() - before:.2f} MiB, {len(store):,} passages"
-        )
+        print(f"open: {1000 * (time.perf_counter() - start):.2f} ms, +{rss_mb() - before:.2f} MiB, {len(store):,} rows")
         ids = store.ids(random.Random(0).sample(range(n), min(n, 20_000)))
         store.get(ids)  # warm
         start = time.perf_counter()
