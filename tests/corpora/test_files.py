@@ -82,7 +82,7 @@ def test_passages_are_read_one_by_one(tmp_path):
     path.write_text('{"_id": "d", "text": "t"}\nbroken\n')
     passages = files.read_passages(path)
     assert next(passages) == Passage("d", "t")
-    with pytest.raises(files.InputError, match="corpus.jsonl:2"):
+    with pytest.raises(files.InputError, match=r"corpus\.jsonl:2"):
         next(passages)
 
 

@@ -29,7 +29,7 @@ def test_order_is_by_score_then_id(tmp_path):
     path.write_text(
         "q2 Q0 a 1 1 t\nq1 Q0 c 2 5 t\nq1 Q0 b 3 5.0 t\n\nq1 Q0 a 4 -1e2 t\nq1 Q0 d 1 7 t\nq2 Q0 b 2 .5 t\n"
     )
-    with pytest.warns(UserWarning) as caught:
+    with pytest.warns(UserWarning, match="rank column") as caught:
         run = read_run(path).run
     assert run == {
         "q2": (Hit("a", 1.0), Hit("b", 0.5)),
