@@ -240,12 +240,12 @@ def test_the_ideal_breaks_ties_by_the_order_of_the_pool():
 
 
 def test_perspectives_that_nothing_supports_count_until_they_are_dropped():
-    labels, pool = array("10", "00"), array("10", "00", "?0")
+    labels, pool = array("10", "00"), array("10", "00", "0?")
     assert value("StRecall@2", labels) == 1 / 2
     assert value("AP_IA", labels, pool) == 1 / 2  # perspective 0: 1/1, perspective 1: 0
     dropped, rest = drop_unsupported(labels, pool)
     assert dropped.tolist() == [[1], [0]]
-    assert rest.tolist() == [[1], [0], [-1]]
+    assert rest.tolist() == [[1], [0], [0]]
     assert value("StRecall@2", dropped) == 1
     assert value("AP_IA", dropped, rest) == 1
     none, _ = drop_unsupported(array("0"), array("0"))
@@ -285,6 +285,8 @@ def test_shapes_that_do_not_fit_are_refused():
         value("MRecall@5", np.zeros(3, np.int8))
     with pytest.raises(ValueError, match="same perspectives"):
         value("AP_IA", empty(2), empty(3))
+    with pytest.raises(ValueError, match="the pool lacks retrieved passages"):
+        value("AP_IA", array("10", "10"), array("11", "00"))
     with pytest.raises(ValueError, match="1 stances for 2 perspectives"):
         value("Both@5", empty(2), stances=("supporting",))
 
@@ -431,9 +433,9 @@ def test_ranges_permutations_and_ranks_below_the_depth(labels, extra, data):
         assert math.isnan(got) or 0 <= got <= top + 1e-12
         permuted = metric.score(labels[:, columns], pool[:, columns], [stances[j] for j in columns])
         assert same(got, permuted)
-        if metric.depth is not None and metric.title != "AP_IA" and len(labels) > metric.depth:
-            changed = labels.copy()
-            changed[metric.depth :] = data.draw(st.sampled_from([-1, 0, 1]))
+        if metric.depth is not None and len(labels) > metric.depth:
+            changed = labels.copy()  # with a pool no supports are added, for the pool would lack them
+            changed[metric.depth :] = data.draw(st.sampled_from([-1, 0] if metric.needs == "pool" else [-1, 0, 1]))
             assert same(got, metric.score(changed, pool, stances))
         assert same(got, metric.score(np.where(labels == -1, np.int8(0), labels), pool, stances)) or (
             metric.title == "Judged"

@@ -154,6 +154,12 @@ def test_the_order_of_the_questions_does_not_matter():
         assert aggregate("M", values, groups, macro) == aggregate("M", turned, groups, macro)
 
 
+def test_each_metric_has_resamples_of_its_own():
+    values = {f"q{i}": i * 0.37 % 1 for i in range(30)}
+    assert aggregate("M", values).low != aggregate("N", values).low
+    assert aggregate("M", values).mean == aggregate("N", values).mean
+
+
 def test_a_macro_mean_needs_groups():
     with pytest.raises(ValueError, match="needs the group of each question"):
         aggregate("M", {"a": 1.0}, macro=True)
