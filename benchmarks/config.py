@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Literal, NoReturn
+from typing import Any, Literal, NoReturn
 
 from simple_parsing import ArgumentParser, DashVariant, field
 
@@ -19,9 +19,10 @@ With no arguments: BM25 on the built-in demo collection. Score a run file of you
 --task FOLDER --run FILE, or against TREC subtopic qrels alone with --qrels FILE --run FILE."""
 
 
-def _say(help: str, *, identity: bool = True) -> dict[str, object]:
-    """Keyword arguments of a field: its help, and whether it is part of what identifies a run."""
-    return {"help": help, "metadata": {"identity": identity}}
+def _flag(default: object, help: str, *, identity: bool = True) -> Any:
+    """A field with its help; ``identity`` says whether it is part of what identifies a run."""
+    action = {"action": "store_true"} if default is False else {}
+    return field(default=default, help=help, metadata={"identity": identity}, **action)  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True)
@@ -32,75 +33,50 @@ class RunConfig:
     neither hashed into the result's folder name nor stored in scores.json.
     """
 
-    task: str | None = field(
-        default=None, **_say("questions: a name or a folder (default: those of --corpus, or demo)")
+    task: str | None = _flag(None, "questions: a name or a folder (default: those of --corpus, or demo)")
+    task_args: tuple[str, ...] = _flag((), "key=value arguments of the task")
+    split: str | None = _flag(None, "questions of this split, or 'all' (default: test if there is one)")
+    corpus: str | None = _flag(None, "passages: a name, a BEIR corpus.jsonl or its folder (default: --task's)")
+    corpus_args: tuple[str, ...] = _flag((), "key=value arguments of the corpus")
+    query: Literal["question", "supporting", "opposing"] = _flag(
+        "question", "what is sent to the retriever; the stances restrict the run to questions that have both"
     )
-    task_args: tuple[str, ...] = field(default=(), **_say("key=value arguments of the task"))
-    split: str | None = field(default=None, **_say("questions of this split, or 'all' (default: test if there is one)"))
-    corpus: str | None = field(
-        default=None, **_say("passages: a name, a BEIR corpus.jsonl or its folder (default: --task's)")
+    retriever: str = _flag("bm25", "a name or module:Class")
+    retriever_args: tuple[str, ...] = _flag((), "key=value arguments of the retriever")
+    run: str | None = _flag(None, "score this run file (TREC, BERDS JSONL, DPR JSON) instead of searching")
+    depth: int = _flag(100, "passages kept per question")
+    reranker: str | None = _flag(None, "a name or module:Class (default: none)")
+    reranker_args: tuple[str, ...] = _flag((), "key=value arguments of the reranker")
+    judge: str | None = _flag(None, "'gold' (the qrels), a name or module:Class (default: gold, if there are qrels)")
+    judge_args: tuple[str, ...] = _flag((), "key=value arguments of the judge")
+    qrels: str | None = _flag(None, "TREC subtopic qrels: gold labels, and the questions too where no task is given")
+    threshold: float = _flag(0.5, "a passage supports a perspective at this probability or above")
+    perspectives: Literal["gold", "relevant"] = _flag(
+        "gold", "count all gold perspectives of a question (BERDS), or only those with a relevant passage (ndeval)"
     )
-    corpus_args: tuple[str, ...] = field(default=(), **_say("key=value arguments of the corpus"))
-    query: Literal["question", "supporting", "opposing"] = field(
-        default="question",
-        **_say("what is sent to the retriever; the stances restrict the run to questions that have both"),
+    stored_only: bool = _flag(False, "judge nothing: take the judgements that are stored, and count the holes")
+    limit: int | None = _flag(None, "only the first so many questions")
+    seed: int = _flag(0, "seed of the bootstrap intervals")
+    k: tuple[int, ...] = _flag((5, 10), "cut-offs of the default metrics", identity=False)
+    metrics: tuple[str, ...] = _flag(
+        (), "metrics by name, such as MRecall@5 alpha_nDCG@10 (default: a set made from --k)", identity=False
     )
-    retriever: str = field(default="bm25", **_say("a name or module:Class"))
-    retriever_args: tuple[str, ...] = field(default=(), **_say("key=value arguments of the retriever"))
-    run: str | None = field(
-        default=None, **_say("score this run file (TREC, BERDS JSONL, DPR JSON) instead of searching")
+    until: Literal["index", "search", "rerank", "judge", "score"] = _flag(
+        "score", "stop after this stage", identity=False
     )
-    depth: int = field(default=100, **_say("passages kept per question"))
-    reranker: str | None = field(default=None, **_say("a name or module:Class (default: none)"))
-    reranker_args: tuple[str, ...] = field(default=(), **_say("key=value arguments of the reranker"))
-    judge: str | None = field(
-        default=None, **_say("'gold' (the qrels), a name or module:Class (default: gold, if there are qrels)")
+    shard: str | None = _flag(None, "do only part i/n (1/4 ... 4/4) of the stage that --until names", identity=False)
+    cache: str | None = _flag(
+        None, "folder of stores, indexes, rankings, judgements (default: $RETRIEVAL_DIVERSITY_CACHE)", identity=False
     )
-    judge_args: tuple[str, ...] = field(default=(), **_say("key=value arguments of the judge"))
-    qrels: str | None = field(
-        default=None, **_say("TREC subtopic qrels: gold labels, and the questions too where no task is given")
+    output: str = _flag("results", "folder of the results", identity=False)
+    export: tuple[str, ...] = _flag(
+        (), "write the final run here too: .jsonl BERDS, .json DPR, else TREC; .gz compresses", identity=False
     )
-    threshold: float = field(default=0.5, **_say("a passage supports a perspective at this probability or above"))
-    perspectives: Literal["gold", "relevant"] = field(
-        default="gold",
-        **_say("count all gold perspectives of a question (BERDS), or only those with a relevant passage (ndeval)"),
-    )
-    limit: int | None = field(default=None, **_say("only the first so many questions"))
-    seed: int = field(default=0, **_say("seed of the bootstrap intervals"))
-    k: tuple[int, ...] = field(default=(5, 10), **_say("cut-offs of the default metrics", identity=False))
-    metrics: tuple[str, ...] = field(
-        default=(),
-        **_say("metrics by name, such as MRecall@5 alpha_nDCG@10 (default: a set made from --k)", identity=False),
-    )
-    until: Literal["index", "search", "rerank", "judge", "score"] = field(
-        default="score", **_say("stop after this stage", identity=False)
-    )
-    shard: str | None = field(
-        default=None, **_say("do only part i/n (1/4 ... 4/4) of the stage that --until names", identity=False)
-    )
-    cache: str | None = field(
-        default=None,
-        **_say(
-            "where stores, indexes, rankings and judgements are kept (default: $RETRIEVAL_DIVERSITY_CACHE)",
-            identity=False,
-        ),
-    )
-    output: str = field(default="results", **_say("folder of the results", identity=False))
-    export: tuple[str, ...] = field(
-        default=(),
-        **_say("write the final run here too: .jsonl BERDS, .json DPR, else TREC; .gz compresses", identity=False),
-    )
-    overwrite: bool = field(default=False, action="store_true", **_say("make the result's files anew", identity=False))
-    prefetch: bool = field(
-        default=False, action="store_true", **_say("download everything, run nothing", identity=False)
-    )
-    dry_run: bool = field(
-        default=False,
-        action="store_true",
-        **_say("show what would be done, what is done, what it costs", identity=False),
-    )
-    list: bool = field(default=False, action="store_true", **_say("list all plug-ins and metrics", identity=False))
-    json: bool = field(default=False, action="store_true", **_say("print scores.json and nothing else", identity=False))
+    overwrite: bool = _flag(False, "make the result's files anew", identity=False)
+    prefetch: bool = _flag(False, "download everything, run nothing", identity=False)
+    dry_run: bool = _flag(False, "show what would be done, what is done, what it costs", identity=False)
+    list: bool = _flag(False, "list all plug-ins and metrics", identity=False)
+    json: bool = _flag(False, "print scores.json and nothing else", identity=False)
 
     def __post_init__(self) -> None:
         """Check what can be checked without looking at any file."""

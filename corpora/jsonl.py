@@ -10,7 +10,7 @@ from typing import ClassVar, Self
 
 from tqdm import tqdm
 
-from corpora.artefacts import artefact, content_hash
+from corpora.artefacts import artefact, content_hash, find_artefact
 from corpora.lines import InputError
 from corpora.records import read_passages
 from corpora.store import FORMAT, PassageStore, build_store
@@ -42,9 +42,13 @@ class Jsonl:
         """The passages on disk, built or opened on first use."""
         if self._store is None:
             file = self._file()
-            key = f"{content_hash(file)}-jsonl{self.version}-store{FORMAT}"
-            self._store = PassageStore(artefact("store", key, lambda folder: _build(file, folder)))
+            self._store = PassageStore(artefact("store", self._key(file), lambda folder: _build(file, folder)))
         return self._store
+
+    def pending(self) -> str | None:
+        """What has to be done before anything is known of the content; None where the store is there."""
+        key = self._key(self._file())
+        return None if self._store or find_artefact("store", key) else f"read {self._file()} into a passage store"
 
     @property
     def fingerprint(self) -> str:
@@ -76,6 +80,9 @@ class Jsonl:
     def for_question(self, question_id: str) -> Self:
         """This corpus: every question is searched in all of it."""
         return self
+
+    def _key(self, file: Path) -> str:
+        return f"{content_hash(file)}-jsonl{self.version}-store{FORMAT}"
 
     def _file(self) -> Path:
         path = Path(self.path)

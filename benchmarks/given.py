@@ -1,0 +1,93 @@
+"""A run file that somebody brings: its passages matched to the ids that the gold labels use."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from corpora.base import Corpus
+from corpora.files import RunFile, passage_hash, read_run
+from corpora.types import Hit, Qrels, Question, Ranking
+
+
+def given_run(path: Path, questions: Sequence[Question], corpus: Corpus | None, qrels: Qrels | None) -> RunFile:
+    """The run of a file, ready to be labelled.
+
+    Gold labels belong to ids: where the file carries none, its passages are matched to the corpus by title and text.
+
+    Args:
+        path: TREC, BERDS JSONL or DPR JSON.
+        questions: All questions of the task.
+        corpus: Where ids are looked up; None where it is not at hand.
+        qrels: The gold labels that the run will be scored with; None where a judge reads the texts.
+
+    Raises:
+        ValueError: The file cannot be read; or gold labels can say nothing about it, because not one of its passages
+            is known to the qrels or to the corpus.
+    """
+    file = read_run(path, questions)
+    if qrels is None:
+        return file
+    judged = {passage_id for subtopics in qrels.values() for passages in subtopics.values() for passage_id in passages}
+    if not file.has_ids and corpus is not None:
+        file = _matched(file, corpus, qrels)
+    ids = {hit.passage_id for ranking in file.run.values() for hit in ranking}
+    if ids and ids.isdisjoint(judged) and not _any_known(sorted(ids), corpus):
+        example = min(ids)
+        where = "the qrels" if corpus is None else "the qrels or the corpus"
+        raise ValueError(
+            f"{path}: none of its {len(ids)} passages (such as {example!r}) is known to {where}: "
+            "check that run and task belong together, or score the texts with --judge"
+        )
+    return file
+
+
+def _any_known(ids: Sequence[str], corpus: Corpus | None) -> bool:
+    if corpus is None:
+        return False
+    for passage_id in ids:
+        try:
+            corpus.get([passage_id])
+        except KeyError:
+            continue
+        return True
+    return False
+
+
+def _matched(file: RunFile, corpus: Corpus, qrels: Qrels) -> RunFile:
+    """The run with ids of the corpus where a passage of the same title and text is in it."""
+    wanted = {passage_hash(passage): passage_id for passage_id, passage in file.passages.items()}
+    candidates: dict[str, list[str]] = {}
+    for passage in corpus:
+        found = wanted.get(passage_hash(passage))
+        if found is not None:
+            candidates.setdefault(found, []).append(passage.passage_id)
+    run, dropped = {}, 0
+    for question_id, ranking in file.run.items():
+        subtopics = qrels.get(question_id, {}).values()
+        judged = {passage_id for passages in subtopics for passage_id in passages}
+        run[question_id] = _renamed(ranking, candidates, judged)
+        dropped += len(ranking) - len(run[question_id])
+    lost = len(file.passages) - len(candidates)
+    if lost or dropped:
+        warnings.warn(
+            f"{lost} of {len(file.passages)} passages of the run have no twin in the corpus and count as unjudged"
+            + (f"; {dropped} stood twice in a ranking under one id and were dropped" if dropped else ""),
+            stacklevel=2,
+        )
+    passages = dict(file.passages)
+    for old, new in candidates.items():
+        passages.update((passage_id, replace(file.passages[old], passage_id=passage_id)) for passage_id in new)
+    return replace(file, run=run, passages=passages)
+
+
+def _renamed(ranking: Ranking, candidates: Mapping[str, Sequence[str]], judged: Collection[str]) -> Ranking:
+    hits: dict[str, Hit] = {}
+    for hit in ranking:
+        twins = candidates.get(hit.passage_id, [hit.passage_id])
+        # Of several twins in the corpus, the one that the assessors saw; else the first.
+        passage_id = next((twin for twin in twins if twin in judged), twins[0])
+        hits.setdefault(passage_id, Hit(passage_id, hit.score))
+    return tuple(hits.values())

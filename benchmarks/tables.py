@@ -1,0 +1,88 @@
+"""What a finished run prints: a table that a person can read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+RANKS = ("CoverageDepth",)
+"""Metrics whose values are ranks; all others are shares, printed in percent as the BERDS paper does."""
+
+
+def report(scores: Mapping[str, Any], metrics: Sequence[str], folder: str) -> str:
+    """The table of scores.json: one line per metric, the headline mean with its 95 % interval, groups beside it.
+
+    Args:
+        scores: scores.json.
+        metrics: The metrics to show, in this order.
+        folder: Where the result lies.
+    """
+    config, questions = scores["config"], scores["questions"]
+    groups = list(scores.get("groups", {}))
+    headline = scores["macro"] if config_macro(scores) else scores["scores"]
+    header = ["metric", "macro" if config_macro(scores) else "mean", "95% interval", *groups]
+    header += ["detectable", "n", "undefined", "unjudged"]
+    rows = [header]
+    for name in metrics:
+        entry = headline[name]
+        interval = f"[{_number(name, entry['low'])}, {_number(name, entry['high'])}]"
+        row = [name, _number(name, entry["mean"]), interval]
+        row += [_number(name, scores["groups"][group][name]["mean"]) for group in groups]
+        row += [_number(name, entry["detectable"]), *(str(entry[key]) for key in ("n", "n_undefined", "n_unjudged"))]
+        rows.append(row)
+    lines = [_title(config, questions), *_aligned(rows), *_notes(scores)]
+    return "\n".join([*lines, f"result: {folder}"])
+
+
+def config_macro(scores: Mapping[str, Any]) -> bool:
+    """Whether the headline is the macro mean over groups."""
+    return bool(scores["config"]["task"]["macro"])
+
+
+def _title(config: Mapping[str, Any], questions: Mapping[str, Any]) -> str:
+    parts = [f"task {config['task']['name']} ({config['task']['split']}, {questions['n']} questions)"]
+    if config["corpus"] is not None:
+        parts.append(f"corpus {config['corpus']['name']}")
+    parts.append(f"retriever {config['retriever']['name']}")
+    if config["reranker"] is not None:
+        oracle = " (ORACLE: it sees the labels)" if config["reranker"].get("oracle") else ""
+        parts.append(f"reranker {config['reranker']['name']}{oracle}")
+    if config["query"] != "question":
+        parts.append(f"query {config['query']}")
+    return ", ".join([*parts, f"labels {config['judge']['name']}"])
+
+
+def _notes(scores: Mapping[str, Any]) -> list[str]:
+    notes = [
+        "Shares in percent. Interval: bootstrap over questions. detectable: the smallest difference to another system "
+        "that a test on as many questions finds (80 % power)."
+    ]
+    labels, questions = scores["labels"], scores["questions"]
+    if labels["unjudged"] or labels["unparsed"]:
+        notes.append(
+            f"{labels['unjudged']} of {labels['pairs']} labels are unknown and {labels['unparsed']} unparsed; "
+            "they count as unsupporting (see 'upper' in scores.json, and Judged@k)."
+        )
+    if questions["without_passages"]:
+        notes.append(f"{len(questions['without_passages'])} questions have no passage; they count with empty rankings.")
+    if missing := questions["not_applicable"]:
+        shown = ", ".join(missing[:10]) + (", ..." if len(missing) > 10 else "")
+        notes.append(f"{len(missing)} questions lack a stance and are not applicable: {shown}")
+    return notes
+
+
+def _number(metric: str, value: float | None) -> str:
+    if value is None:  # undefined
+        return "-"
+    return f"{value:.2f}" if metric.startswith(RANKS) else f"{100 * value:.2f}"
+
+
+def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = [
+        "  ".join(
+            [row[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True))]
+        )
+        for row in rows
+    ]
+    return [lines[0], "-" * len(lines[0]), *lines[1:]]
