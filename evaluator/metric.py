@@ -96,8 +96,7 @@ class Metric:
             stances: One per column; only the metrics of binary questions read it.
 
         Raises:
-            ValueError: Where the shapes do not fit, or the metric needs a pool and got none, or one that cannot hold
-                the retrieved passages.
+            ValueError: Where the shapes do not fit, or the metric needs a pool and got none.
         """
         if labels.ndim != 2:
             raise ValueError(f"{self}: labels must have the shape (passages, perspectives), got {labels.shape}")
@@ -106,8 +105,6 @@ class Metric:
                 raise ValueError(f"{self} has nothing to normalise by: it needs qrels")
             if pool.ndim != 2 or pool.shape[1] != labels.shape[1]:
                 raise ValueError(f"{self}: labels {labels.shape} and pool {pool.shape} must have the same perspectives")
-            if (np.count_nonzero(labels == 1, axis=0) > np.count_nonzero(pool == 1, axis=0)).any():
-                raise ValueError(f"{self}: the pool lacks retrieved passages that support a perspective")
         if stances is not None and len(stances) != labels.shape[1]:
             raise ValueError(f"{self}: {len(stances)} stances for {labels.shape[1]} perspectives")
         return self._value(labels, pool, stances) if labels.shape[1] else math.nan

@@ -155,7 +155,7 @@ def score_run(
         seed: Of the bootstrap.
 
     Raises:
-        ValueError: Where a metric needs a pool that is not there, naming metric and question.
+        ValueError: Where a metric needs a pool that is not there or cannot hold the ranking, naming the question.
     """
     questions = sorted(labels)
     table: dict[str, dict[str, tuple[float, float, int]]] = {metric.name: {} for metric in metrics}
@@ -171,6 +171,8 @@ def score_run(
                 raise ValueError(f"question {question}: {error}") from error
             unjudged = 0 if optimistic is known else _unjudged(metric, known)
             table[metric.name][question] = value, upper, unjudged
+        if pool is not None and any(metric.needs == "pool" for metric in metrics):
+            _check_pool(question, known, pool)
     return [_scores(metric, table[metric.name], groups, macro, seed) for metric in metrics]
 
 
@@ -212,6 +214,12 @@ def _scores(
         per_question=per_question,
         **aggregate(metric.name, per_question, groups, macro, seed)._asdict(),
     )
+
+
+def _check_pool(question: str, labels: Labels, pool: Labels) -> None:
+    """Refuses a pool with fewer supports than the ranking: it must hold the retrieved passages too."""
+    if (np.count_nonzero(labels == 1, axis=0) > np.count_nonzero(pool == 1, axis=0)).any():
+        raise ValueError(f"question {question}: the pool lacks retrieved passages that support a perspective")
 
 
 def _optimistic(labels: Labels) -> Labels:

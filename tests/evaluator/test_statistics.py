@@ -232,6 +232,9 @@ def test_pools_and_stances_reach_the_metrics():
         score_run([parse("alpha_nDCG@2")], labels)
     with pytest.raises(ValueError, match="question a"):
         score_run([parse("alpha_nDCG@2")], labels, pools={"b": array("11")})
+    # Perspective 0 has two supports in the ranking and one in the pool.
+    with pytest.raises(ValueError, match="question a: the pool lacks retrieved passages"):
+        score_run([parse("AP_IA")], {"a": array("10", "10")}, pools={"a": array("11", "01")})
 
 
 def test_a_breakdown_by_the_number_of_perspectives():
