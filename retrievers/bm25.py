@@ -167,5 +167,6 @@ class BM25:
         ]
         model = bm25s.BM25(k1=self.k1, b=self.b, method=self.method, backend="numpy", csc_backend="numpy")
         with np.errstate(invalid="ignore", divide="ignore"):  # a corpus without any word has a mean length of 0
-            model.index((tokens, vocabulary), create_empty_token=False, show_progress=not quiet)
+            # bm25s needs a passage; one without words never matches
+            model.index((tokens or [array("i")], vocabulary), create_empty_token=False, show_progress=not quiet)
         model.save(folder, show_progress=False)

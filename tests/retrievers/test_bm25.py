@@ -142,6 +142,12 @@ def test_smallest_corpora(texts):
     assert index.search(queries("apple"), 0) == [()]
 
 
+def test_a_corpus_without_passages_finds_nothing(recwarn):
+    for method in METHODS:
+        assert BM25(method=method).index(MemoryCorpus()).search(queries("apple", ""), 5) == [(), ()]
+    assert not recwarn.list
+
+
 def test_title_is_searched_as_if_in_front_of_the_text():
     titled = MemoryCorpus([Passage("a", "is a fruit", "Apple"), Passage("b", "is a vegetable", "Leek")])
     joined = MemoryCorpus([Passage("a", "Apple is a fruit"), Passage("b", "Leek is a vegetable")])
