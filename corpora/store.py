@@ -99,7 +99,7 @@ def build_store(
     passages: Iterable[Passage],
     folder: Path,
     *,
-    progress: Callable[[int], object] | None = None,
+    progress: Callable[[int], object] = lambda rows: None,
     block_rows: int = BLOCK_ROWS,
     hash_id: Callable[[bytes], int] = hash_id,
 ) -> str:
@@ -109,11 +109,11 @@ def build_store(
         passages: What to store, in this order.
         folder: An existing, empty folder.
         progress: Called with the number of passages written since the last call.
-        block_rows: Parts are cut at multiples of it; the fingerprint does not depend on it.
+        block_rows: Parts are cut at its multiples; the fingerprint does not depend on it.
         hash_id: The 64-bit hash of identifiers (for tests).
 
     Raises:
-        ValueError: No passages; an identifier twice, empty or with white space. Names the lines, counted from 1.
+        ValueError: No passages; an identifier twice, empty or with white space (with its line, from 1).
     """
     digest, n, size = hashlib.sha256(), 0, 0
     with (
@@ -123,15 +123,12 @@ def build_store(
     ):
         for block in _blocks(passages, block_rows):
             rows = [record(passage, n + i) for i, passage in enumerate(block)]
-            ends = size + np.cumsum([len(row) for row in rows], dtype="<u8")
-            offsets.write(np.concatenate(([np.uint64(size)], ends[:-1])).astype("<u8").tobytes())
+            offsets.write((size + np.cumsum([0, *map(len, rows[:-1])])).astype("<u8").tobytes())
             hashes.write(np.array([hash_id(p.passage_id.encode()) for p in block], dtype="<u8").tobytes())
             data = b"".join(rows)
             digest.update(data)
-            records.write(data)
-            n, size = n + len(rows), size + len(data)
-            if progress:
-                progress(len(rows))
+            n, size = n + len(rows), size + records.write(data)
+            progress(len(rows))
     if not n:
         raise ValueError("the corpus is empty: expected at least one passage")
     _sort_hashes(folder)
