@@ -103,10 +103,9 @@ def build_store(
     block_rows: int = BLOCK_ROWS,
     hash_id: Callable[[bytes], int] = hash_id,
 ) -> str:
-    """Write a store and return its fingerprint; memory does not grow with the number of passages.
+    """Write passages in this order and return their fingerprint; memory does not grow with the number of passages.
 
     Args:
-        passages: What to store, in this order.
         folder: An existing, empty folder.
         progress: Called with the number of passages written since the last call.
         block_rows: Parts are cut at its multiples; the fingerprint does not depend on it.
