@@ -106,6 +106,7 @@ def build_store(
     """Write passages in this order and return their fingerprint; memory does not grow with the number of passages.
 
     Args:
+        passages: What to store.
         folder: An existing, empty folder.
         progress: Called with the number of passages written since the last call.
         block_rows: Parts are cut at its multiples; the fingerprint does not depend on it.
@@ -124,8 +125,7 @@ def build_store(
             rows = [record(passage, n + i) for i, passage in enumerate(block)]
             offsets.write((size + np.cumsum([0, *map(len, rows[:-1])])).astype("<u8").tobytes())
             hashes.write(np.array([hash_id(p.passage_id.encode()) for p in block], dtype="<u8").tobytes())
-            data = b"".join(rows)
-            digest.update(data)
+            digest.update(data := b"".join(rows))
             n, size = n + len(rows), size + records.write(data)
             progress(len(rows))
     if not n:
