@@ -1,0 +1,314 @@
+"""The command line end to end, on a task that is small enough to work out by hand."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from tests.benchmarks.conftest import write_task
+
+ALL = ("--metrics", "MRecall@2", "Precision@2", "Precision@1", "StRecall@2", "Judged@2", "CoverageDepth")
+
+
+def folder_of(outcome, tmp_path: Path) -> Path:
+    (found,) = (tmp_path / "results").glob("*/*/*/scores.json")
+    assert json.loads(found.read_text()) == outcome.scores
+    return found.parent
+
+
+def test_a_trec_run_gets_the_numbers_of_a_hand_calculation(cli, task, run_file):
+    outcome = cli("--task", task, "--run", run_file, *ALL, "--json")
+    assert outcome.code == 0, outcome.err
+    # q1: a1 supports .1, a2 supports .2: both of m = 2 within the top 2: MRecall 1, Precision 2/2, StRecall 2/2.
+    # q2: b2 is unjudged, b1 supports .1 at rank 2; .2 is supported by c1 only, which was not retrieved:
+    #     MRecall 0, Precision 1/2, Precision@1 0, StRecall 1/2, Judged 1/2, never covered.
+    assert outcome.mean("MRecall@2") == 0.5
+    assert outcome.mean("Precision@2") == pytest.approx(0.75)
+    assert outcome.mean("Precision@1") == 0.5
+    assert outcome.mean("StRecall@2") == 0.75
+    assert outcome.mean("Judged@2") == 0.75
+    depth = outcome.scores["scores"]["CoverageDepth"]
+    assert (depth["mean"], depth["n"], depth["n_undefined"]) == (2, 1, 1)
+    assert outcome.scores["scores"]["Precision@2"]["n_unjudged"] == 1
+    assert outcome.scores["scores"]["Precision@1"]["upper"] == 1  # were b2 a support: (1 + 1) / 2
+
+
+def test_groups_and_the_macro_mean(cli, task, run_file):
+    everything = cli("--task", task, "--run", run_file, "--split", "all", *ALL, "--json")
+    # q3 has no ranking: 0. Groups: animals = q1 = 1; travel = (q2 0.5 + q3 0) / 2. Micro (1 + .5 + 0) / 3, macro .625.
+    assert everything.mean("Precision@2") == pytest.approx(0.5)
+    assert everything.mean("Precision@2", "macro") == pytest.approx(0.625)
+    groups = everything.scores["groups"]
+    assert {name: entry["Precision@2"]["mean"] for name, entry in groups.items()} == {"animals": 1.0, "travel": 0.25}
+    assert everything.scores["questions"]["without_passages"] == ["q3"]
+    assert everything.scores["by_perspectives"]["Precision@2"] == {
+        "1": {"mean": 0.0, "n": 1},
+        "2": {"mean": 0.75, "n": 2},
+    }
+
+
+def test_the_retrievers_run_scores_the_same_when_it_comes_back_as_a_file(cli, task, tmp_path):
+    exports = [tmp_path / f"out.{end}" for end in ("trec", "trec.gz", "jsonl", "jsonl.gz", "json")]
+    first = cli("--task", task, *ALL, "--json", "--export", *exports)
+    assert first.code == 0, first.err
+    assert first.mean("Precision@1") == 1.0  # BM25: a1 has cats twice, b1 trains three times
+    for path in exports:
+        again = cli("--task", task, "--run", path, *ALL, "--json")
+        assert again.code == 0, again.err
+        assert again.scores["scores"] == first.scores["scores"], path
+
+
+def test_files_of_a_result(cli, task, tmp_path):
+    outcome = cli("--task", task, *ALL, "--json")
+    folder = folder_of(outcome, tmp_path)
+    assert folder.parent == tmp_path / "results" / "mini" / "mini"
+    assert folder.name.startswith("bm25-")
+    names = {path.name for path in folder.iterdir()}
+    assert names == {
+        "run.trec.gz", "run.trec.gz.ir_metadata.yml", "labels.parquet", "scores.json", "per_question.csv",
+        "provenance.json",
+    }  # fmt: skip
+    lines = gzip.decompress((folder / "run.trec.gz").read_bytes()).decode().splitlines()
+    assert all(len(line.split()) == 6 for line in lines)
+    rows = list(csv.DictReader((folder / "per_question.csv").open()))
+    assert [(row["question_id"], row["MRecall@2"]) for row in rows] == [("q1", "1.0"), ("q2", "0.0")]
+    assert [row["CoverageDepth"] for row in rows] == ["2.0", ""]
+    labels = pq.read_table(folder / "labels.parquet")
+    assert set(labels["status"].to_pylist()) == {"ok", "unjudged"}
+    provenance = json.loads((folder / "provenance.json").read_text())["history"]
+    assert provenance[0]["packages"]["bm25s"]
+    text = (folder / "scores.json").read_text()
+    assert str(tmp_path) not in text, "scores.json must not hold a path"
+
+
+def test_more_metrics_are_added_and_the_order_of_asking_leaves_no_trace(cli, task, tmp_path):
+    cli("--task", task, "--metrics", "Precision@2", "--json")
+    cli("--task", task, "--metrics", "MRecall@2", "--json")
+    (path,) = (tmp_path / "results").glob("*/*/*/scores.json")
+    one = path.read_bytes()
+    assert set(json.loads(one)["scores"]) == {"MRecall@2", "Precision@2"}
+    path.unlink()
+    cli("--task", task, "--metrics", "MRecall@2", "Precision@2", "--json")
+    assert path.read_bytes() == one
+
+
+def test_a_finished_result_is_not_touched_again_but_with_overwrite(cli, task, tmp_path):
+    first = cli("--task", task, *ALL, "--json")
+    folder = folder_of(first, tmp_path)
+    before = {path.name: (path.stat().st_mtime_ns, path.read_bytes()) for path in folder.iterdir()}
+    assert cli("--task", task, *ALL, "--json").scores == first.scores
+    assert {path.name: (path.stat().st_mtime_ns, path.read_bytes()) for path in folder.iterdir()} == before
+    assert cli("--task", task, *ALL, "--json", "--overwrite").scores == first.scores
+    assert (folder / "scores.json").read_bytes() == before["scores.json"][1]
+    assert (folder / "scores.json").stat().st_mtime_ns != before["scores.json"][0]
+
+
+def test_the_result_depends_on_contents_and_not_on_places(cli, task, tmp_path):
+    first = cli("--task", task, *ALL, "--json")
+    moved = write_task(tmp_path / "elsewhere" / "mini", {"name": "mini", "group": "set", "macro": True})
+    assert cli("--task", moved, *ALL, "--json").scores == first.scores
+    assert len(list((tmp_path / "results").glob("*/*/*"))) == 1
+    with (moved / "qrels.txt").open("a") as qrels:
+        qrels.write("q2 q2.2 b2 1\n")
+    assert cli("--task", moved, *ALL, "--json").scores != first.scores
+    assert len(list((tmp_path / "results").glob("*/*/*"))) == 2
+
+
+def test_query_by_stance_runs_on_the_questions_that_have_both(cli, task):
+    outcome = cli("--task", task, "--query", "opposing", "--metrics", "Precision@1", "--json")
+    assert outcome.scores["questions"] == {"n": 1, "not_applicable": ["q2"], "without_passages": []}
+    table = cli("--task", task, "--query", "opposing", "--metrics", "Precision@1").out
+    assert "1 questions lack a stance and are not applicable: q2" in table
+
+
+def test_perspectives_relevant_leaves_out_what_no_passage_supports(cli, task, run_file):
+    (task / "qrels.txt").write_text("q1 q1.1 a1 1\nq2 q2.1 b1 1\n")
+    counted = cli("--task", task, "--run", run_file, "--metrics", "StRecall@2", "--json")
+    dropped = cli("--task", task, "--run", run_file, "--metrics", "StRecall@2", "--perspectives", "relevant", "--json")
+    assert (counted.mean("StRecall@2"), dropped.mean("StRecall@2")) == (0.5, 1.0)
+
+
+def test_qrels_and_run_are_enough(cli, task, run_file):
+    outcome = cli("--qrels", task / "qrels.txt", "--run", run_file, *ALL, "--json")
+    # As above, with q3 among the questions, which the run has not: (1 + 0 + 0) / 3.
+    assert outcome.mean("MRecall@2") == pytest.approx(1 / 3)
+    assert outcome.scores["config"]["corpus"] is None
+
+
+def test_limit_split_and_seed(cli, task, run_file):
+    assert cli("--task", task, "--run", run_file, "--limit", 1, *ALL, "--json").scores["questions"]["n"] == 1
+    assert cli("--task", task, "--run", run_file, "--split", "dev", *ALL, "--json").scores["questions"]["n"] == 1
+    one = cli("--task", task, "--run", run_file, "--split", "all", *ALL, "--json").scores
+    two = cli("--task", task, "--run", run_file, "--split", "all", *ALL, "--json", "--seed", 7).scores
+    assert one["scores"]["Precision@2"]["mean"] == two["scores"]["Precision@2"]["mean"]
+    assert one["config"]["seed"] != two["config"]["seed"]
+
+
+def test_shards_of_a_search_are_merged_to_what_one_process_finds(cli, task, tmp_path):
+    whole = cli("--task", task, "--split", "all", *ALL, "--json").scores
+    for path in (tmp_path / "cache" / "search").iterdir():
+        assert path.is_dir()
+        path.rename(tmp_path / path.name)
+    for i in (2, 1):
+        done = cli("--task", task, "--split", "all", "--until", "search", "--shard", f"{i}/2")
+        assert done.code == 0, done.err
+    (tmp_path / "results").rename(tmp_path / "old")
+    assert cli("--task", task, "--split", "all", *ALL, "--json").scores == whole
+    assert len(list((tmp_path / "cache" / "search").iterdir())) == 3
+
+
+def test_dry_run_says_what_is_done_and_does_nothing(cli, task, tmp_path):
+    before = cli("--task", task, "--dry-run").out
+    assert "corpus  to do" in before
+    assert not (tmp_path / "results").exists()
+    cli("--task", task)
+    after = cli("--task", task, "--dry-run").out
+    assert "to do" not in after
+    assert "6 passages" in after
+
+
+def test_until_stages_and_prefetch(cli, task, tmp_path):
+    for stage in ("index", "search", "judge"):
+        assert cli("--task", task, "--until", stage).code == 0
+    assert not (tmp_path / "results").exists()
+    assert "nothing that this run needs has to be downloaded" in cli("--task", task, "--prefetch").err
+
+
+def test_corpus_alone_brings_its_questions(cli, task):
+    by_task, by_corpus = cli("--task", task, *ALL, "--json"), cli("--corpus", task, *ALL, "--json")
+    assert by_task.scores == by_corpus.scores
+    assert cli("--corpus", "demo", "--metrics", "MRecall@5", "--json").scores["config"]["task"]["name"] == "demo"
+
+
+def test_rank_column_that_disagrees_is_a_warning(cli, task, run_file):
+    lines = run_file.read_text().splitlines()
+    run_file.write_text("\n".join([lines[0].replace(" 1 3.0", " 9 3.0"), *lines[1:]]) + "\n")
+    outcome = cli("--task", task, "--run", run_file, *ALL, "--json")
+    assert outcome.code == 0
+    assert outcome.err.startswith("warning: ")
+    assert "rank" in outcome.err
+    assert len(outcome.err.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    "arguments, words",
+    [
+        (["--k", "500"], ["--k 500 exceeds --depth 100: raise --depth or lower --k"]),
+        (["--k", "0"], ["--k 0"]),
+        (["--k", "five"], ["five"]),
+        (["--depth", "0"], ["--depth 0"]),
+        (["--limit", "-1"], ["--limit -1"]),
+        (["--threshold", "0"], ["--threshold 0"]),
+        (["--shard", "3/2", "--until", "search"], ["--shard 3/2"]),
+        (["--shard", "1/2"], ["--until"]),
+        (["--no-such-flag"], ["--no-such-flag"]),
+        (["--metrics", "MRecal@5"], ["MRecal", "MRecall"]),
+        (["--metrics", "MRecall@101"], ["MRecall@101", "--depth 100"]),
+        (["--retriever", "bm52"], ["bm52", "'bm25'"]),
+        (["--retriever-args", "k9=1", "b=x"], ["k9", "b=x", "valid arguments", "k1"]),
+        (["--retriever", "no.such.module:Class"], ["no.such"]),
+        (["--split", "train"], ["--split train", "dev, test, all"]),
+        (["--judge", "mistrall"], ["mistrall"]),
+        (["--judge", "gold", "--judge-args", "a=1"], ["--judge-args"]),
+        (["--reranker", "mmr"], ["mmr"]),
+        (["--run", "no-such-file"], ["no-such-file"]),
+        (["--qrels", "no-such-file"], ["no-such-file"]),
+        (["--corpus", "no-such-corpus"], ["no-such-corpus"]),
+        (["--until", "index", "--shard", "1/2"], ["bm25", "whole corpus"]),
+        (["--until", "rerank", "--shard", "1/2"], ["--reranker"]),
+    ],
+)
+def test_a_mistake_ends_in_one_line_and_exit_code_2(cli, task, arguments, words):
+    outcome = cli("--task", task, *arguments)
+    assert outcome.code == 2, outcome.err
+    assert len(outcome.err.splitlines()) == 1
+    assert outcome.err.startswith("error: ")
+    for word in words:
+        assert word in outcome.err
+    assert outcome.out == ""
+
+
+def test_a_task_without_qrels_asks_for_a_judge(cli, task):
+    (task / "qrels.txt").unlink()
+    outcome = cli("--task", task)
+    assert outcome.code == 2
+    assert "--judge" in outcome.err
+    assert "--qrels" in outcome.err
+
+
+def test_a_run_of_another_collection_is_refused_and_not_scored_0(cli, task, tmp_path):
+    strange = tmp_path / "strange.trec"
+    strange.write_text("q1 Q0 clueweb-1 1 3.0 x\nq2 Q0 clueweb-2 1 2.0 x\n")
+    outcome = cli("--task", task, "--run", strange, "--json")
+    assert outcome.code == 2
+    assert "none of its 2 passages" in outcome.err
+    assert len(outcome.err.splitlines()) == 1
+    alone = cli("--qrels", task / "qrels.txt", "--run", strange, "--json")
+    assert alone.code == 2
+    assert "the qrels" in alone.err
+
+
+def test_known_but_unjudged_passages_are_scored_and_reported_as_holes(cli, task, tmp_path):
+    holes = tmp_path / "holes.trec"
+    holes.write_text("q1 Q0 b2 1 3.0 x\n")
+    outcome = cli("--task", task, "--run", holes, *ALL, "--json")
+    assert outcome.mean("Precision@2") == 0
+    assert outcome.mean("Judged@2") == 0
+    assert outcome.scores["labels"]["unjudged"] == 2
+
+
+def test_json_prints_nothing_else_and_help_needs_no_heavy_module(task, tmp_path):
+    code = "import sys; from benchmarks.run import main\n"
+    code += "try: main(['--help'])\nexcept SystemExit: pass\n"
+    code += "print([m for m in ('numpy', 'pyarrow', 'bm25s', 'tqdm', 'torch') if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "[]"
+    command = [sys.executable, "-m", "benchmarks.run", "--task", str(task), "--json", "--metrics", "MRecall@2"]
+    own = ["--cache", str(tmp_path / "c"), "--output", str(tmp_path / "r")]
+    done = subprocess.run([*command, *own], capture_output=True, text=True, check=True)
+    assert json.loads(done.stdout)["scores"]["MRecall@2"]["mean"] == 0.5
+    assert done.stderr == ""
+
+
+def test_a_bug_keeps_its_traceback(cli, task, tmp_path, monkeypatch):
+    (tmp_path / "buggy.py").write_text(
+        "class Buggy:\n    def index(self, corpus):\n        return self\n"
+        "    def search(self, queries, k):\n        return {}['missing']\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(KeyError, match="missing"):
+        cli("--task", task, "--retriever", "buggy:Buggy")
+
+
+BAD = """
+from corpora.types import Hit
+class Bad:
+    def __init__(self, how: str = ""):
+        self.how = how
+    def index(self, corpus):
+        return self
+    def search(self, queries, k):
+        hits = {"many": tuple(Hit(f"a{i}", -i) for i in range(1, 4)) * 50, "twice": (Hit("a1", 1.0), Hit("a1", 0.5)),
+                "nan": (Hit("a1", float("nan")),), "unknown": (Hit("zz", 1.0),), "fewer": ()}[self.how]
+        return [hits for _ in queries][self.how == "fewer":]
+"""
+
+
+@pytest.mark.parametrize(
+    "how, word",
+    [("many", "at most"), ("twice", "twice"), ("nan", "finite"), ("unknown", "zz"), ("fewer", "1 rankings for 2")],
+)
+def test_what_a_retriever_returns_is_checked(cli, task, tmp_path, monkeypatch, how, word):
+    (tmp_path / f"bad_{how}.py").write_text(BAD)
+    monkeypatch.syspath_prepend(tmp_path)
+    outcome = cli("--task", task, "--retriever", f"bad_{how}:Bad", "--retriever-args", f"how={how}", "--depth", 100)
+    assert outcome.code == 2
+    assert word in outcome.err
+    assert len(outcome.err.splitlines()) == 1
