@@ -18,6 +18,7 @@ from benchmarks.plan import part_key, parts_done, rerank_key, search_key
 from benchmarks.resolve import Experiment
 from corpora.artefacts import artefact, find_artefact
 from corpora.base import Corpus
+from corpora.fingerprint import digest
 from corpora.types import Hit, Passage, Pool, Query, Question, Ranking, Run
 from retrievers.base import Retriever
 from retrievers.merge import best_first, round_robin
@@ -35,7 +36,8 @@ def index(experiment: Experiment) -> None:
         raise ValueError(f"--shard: retriever {experiment.config.retriever!r} indexes the whole corpus: leave it out")
     corpus = whole if part is None else whole.part(*part)
     for each, _ in _bar(_by_corpus(corpus, experiment.queries), "index"):
-        retriever.index(each)
+        if len(each):  # a part of a small corpus can be empty
+            retriever.index(each)
 
 
 def search(experiment: Experiment) -> dict[str, Ranking]:
@@ -78,6 +80,15 @@ def rerank_part(experiment: Experiment) -> Path:
         raise ValueError("--until rerank: no --reranker is given")
     part = _part(experiment)
     return artefact("rerank", part_key(rerank_key(experiment), part), lambda folder: _rerank(experiment, folder, part))
+
+
+def passages_of_part(run: Run, part: tuple[int, int]) -> Run:
+    """The run with only those passages that belong to part i of n: all pairs of a passage are judged together."""
+    i, n = part
+    return {
+        question_id: tuple(hit for hit in ranking if int(digest(hit.passage_id), 16) % n == i)
+        for question_id, ranking in run.items()
+    }
 
 
 def passages(experiment: Experiment) -> Callable[[Sequence[str]], Sequence[Passage]]:
@@ -124,6 +135,8 @@ def _search(experiment: Experiment, folder: Path, part: tuple[int, int] | None) 
     rankings: dict[str, Ranking] = {}
     with tqdm(total=len(queries), desc="search", unit="query", disable=None, leave=False) as bar:
         for each, asked in _by_corpus(corpus, queries):
+            if not len(each):
+                continue
             searcher = retriever.index(each)
             for start in range(0, len(asked), size):
                 batch = asked[start : start + size]

@@ -13,7 +13,7 @@ from typing import TypeVar, cast
 
 from benchmarks.config import RunConfig, existing
 from benchmarks.given import given_run
-from benchmarks.tasks import TASKS, Folder, QrelsOnly, Task, task_fingerprint
+from benchmarks.tasks import TASKS, Folder, QrelsOnly, RunQuestions, Task, task_fingerprint
 from corpora import CORPORA, Corpus
 from corpora.artefacts import content_hash
 from corpora.files import RunFile, read_qrels
@@ -202,6 +202,11 @@ def _task(config: RunConfig) -> Task:
         if config.run is None:
             raise ValueError("--qrels without --task scores a run file only: give --run FILE, or --task")
         return QrelsOnly(existing(config.qrels, "--qrels"))
+    if config.corpus is None and config.run is not None:
+        inside = RunQuestions(existing(config.run, "--run"))
+        if any(question.perspectives for question in inside.questions):
+            return inside
+        raise ValueError(f"--run {config.run}: it carries no perspectives of its own: give --task, or --qrels FILE")
     if config.corpus is None:
         return TASKS.create("demo", config.task_args)
     if config.corpus not in CORPORA.names() and Path(config.corpus).is_dir():

@@ -104,6 +104,7 @@ def _until(experiment: Experiment) -> None:
         pipeline.final_run(experiment)
     else:
         run = pipeline.final_run(experiment)
+        run = run if part is None else pipeline.passages_of_part(run, part)
         _, counts = label_table(experiment, run)
         _say(f"judge: {counts.needed} pairs needed, {counts.reused} reused, {counts.judged} judged")
     _say(f"{stage}: done" + ("" if experiment.config.shard is None else f", part {experiment.config.shard}"))

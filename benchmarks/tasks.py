@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 import corpora
-from corpora.files import TaskFiles, read_qrels, read_task_folder
+from corpora.files import TaskFiles, read_qrels, read_run, read_task_folder
 from corpora.fingerprint import digest
 from corpora.registry import Registry
 from corpora.types import Perspective, Qrels, Question
@@ -121,6 +121,26 @@ class QrelsOnly:
             )
             for question_id, subtopics in sorted(self.qrels.items(), key=lambda item: _by_number(item[0]))
         )
+
+
+class RunQuestions:
+    """The questions and perspectives that a BERDS file carries: a judge needs no more to score it."""
+
+    qrels = None
+    macro = False
+
+    def __init__(self, path: Path) -> None:
+        self.path = Path(path)
+
+    @property
+    def name(self) -> str:
+        """The file's name without its endings."""
+        return self.path.name.removesuffix(".gz").removesuffix(".jsonl").removesuffix(".json")
+
+    @cached_property
+    def questions(self) -> tuple[Question, ...]:
+        """In the file's order; empty where it carries none (TREC runs)."""
+        return read_run(self.path).questions
 
 
 def task_fingerprint(task: Task) -> str:
