@@ -118,12 +118,8 @@ def concatenate(batches: Sequence[pa.RecordBatch], schema: pa.Schema) -> pa.Reco
     """Returns one batch of several that have this schema."""
     columns = []
     for i, field in enumerate(schema):
-        arrays = [batch.column(i) for batch in batches]
-        if pa.types.is_dictionary(field.type):
-            plain = pa.chunked_array([a.dictionary_decode() for a in arrays], type=field.type.value_type)
-            columns.append(plain.combine_chunks().dictionary_encode().cast(field.type))
-        else:
-            columns.append(pa.chunked_array(arrays, type=field.type).combine_chunks())
+        column = pa.chunked_array([batch.column(i) for batch in batches], type=field.type)
+        columns.append(column.unify_dictionaries().combine_chunks())
     return pa.record_batch(columns, schema=schema)
 
 

@@ -104,7 +104,8 @@ class SegmentFiles:
             except OSError:
                 continue
             for path in present if intact else []:
-                path.unlink(missing_ok=True)
+                with contextlib.suppress(OSError):  # gone already, or another user's: then it only takes space
+                    path.unlink()
 
     def _listed(self) -> list[str]:
         """Returns the names of all segments; merged ones first, so that what they replace need not be read."""

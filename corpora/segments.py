@@ -90,7 +90,11 @@ class Segments(SegmentFiles):
         for attempt in range(_ATTEMPTS):
             listed = self._listed()
             live = {self._names[number] for number in self._rows}
-            n_added, complete = self._take_up([name for name in listed if name not in live])
+            try:
+                n_added, complete = self._take_up([name for name in listed if name not in live])
+            except BaseException:
+                self._clear()  # half taken up: whoever goes on after an interrupt reads anew
+                raise
             n_new += n_added
             gone = live - self._replaced() - set(listed)
             if complete and not gone:

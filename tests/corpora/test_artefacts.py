@@ -222,6 +222,20 @@ def test_large_file_is_hashed_once_until_it_changes(tmp_path, monkeypatch):
     assert artefacts.content_hash(path) == hashlib.sha256(b"b" * artefacts.MEMO_BYTES).hexdigest()
 
 
+def test_file_that_changes_while_it_is_hashed_is_refused(tmp_path, monkeypatch):
+    path = tmp_path / "growing"
+    path.write_bytes(b"a")
+    digest = hashlib.file_digest
+
+    def grow(file, name):
+        path.write_bytes(b"aa")
+        return digest(file, name)
+
+    monkeypatch.setattr(hashlib, "file_digest", grow)
+    with pytest.raises(ValueError, match=r"growing changed while it was being read"):
+        artefacts.content_hash(path)
+
+
 def test_file_changed_just_now_is_not_remembered(tmp_path, cache):
     (tmp_path / "large").write_bytes(b"a" * artefacts.MEMO_BYTES)
     artefacts.content_hash(tmp_path / "large")

@@ -377,6 +377,55 @@ def test_read_only_folder_can_be_read(store):
         store.folder.chmod(0o755)
 
 
+def test_later_duplicates_are_resolved_as_by_a_reader_that_starts_anew(store):
+    store.publish([key(i) for i in range(200)], columns([1.0] * 200))
+    store.refresh()
+    asked = [key(i) for i in range(20)]
+    store.publish(asked, columns([2.0] * 20, ["same"] * 20))
+    store.refresh()
+    anew = Segments(store.folder, SCHEMA, resident=("number",)).load()
+    assert len(anew) == 200
+    records = store.get(asked)[1].to_pylist()
+    assert records == anew.get(asked)[1].to_pylist()
+    assert store.lookup(asked, ("number",))[1]["number"].tolist() == [record["number"] for record in records]
+    for i in range(20, 40):  # one more each: whichever wins, some keys go to the first record and some to the later
+        store.publish([key(i)], columns([float(i)]))
+    store.refresh()
+    asked = [key(i) for i in range(40)]
+    records = store.get(asked)[1].to_pylist()
+    assert records == anew.load().get(asked)[1].to_pylist()
+    assert {record["number"] == 1.0 for record in records} == {True, False}
+
+
+def test_interrupted_refresh_is_repeated_from_the_start(store, monkeypatch):
+    for i in range(3):
+        store.publish([key(i)], columns([float(i)]))
+    store.refresh()
+    store.publish([key(3)], columns([3.0]))
+
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(segments, "_stack", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            store.refresh()
+    store.refresh()
+    assert len(store) == 4
+
+
+def test_answers_shared_by_many_records_stay_small_when_merged(store):
+    """Merging must not write out a repeated text once per record."""
+    for block in range(4):
+        keys = [key(1000 * block + i) for i in range(1000)]
+        store.publish(keys, {"number": [0.5] * 1000, "text": ["long " * 1000, "other"] * 500})
+    store.compact()
+    store.refresh()
+    (merged,) = store.folder.glob("*.merged.arrow")
+    assert merged.stat().st_size < 4000 * 64 + 5000 * 2
+    assert store.get([key(3000), key(1)], ["text"])[1].to_pylist() == [{"text": "long " * 1000}, {"text": "other"}]
+
+
 def test_deletion_by_hand_brings_back_the_record_that_had_lost(store):
     paths = [store.publish([key(1)], columns([value])) for value in (1.0, 2.0)]
     store.refresh()
