@@ -18,7 +18,7 @@ import rank_bm25
 
 from corpora.base import Corpus
 from corpora.types import Query, Ranking
-from retrievers.bm25 import Analyzer, best
+from retrievers.lexical import Analyzer, best
 
 VARIANTS = {"okapi": rank_bm25.BM25Okapi, "plus": rank_bm25.BM25Plus, "l": rank_bm25.BM25L}
 SMALL = 200_000
