@@ -124,21 +124,21 @@ def matrices(
     Raises:
         ValueError: The table belongs to another run or to other questions.
     """
-    probability = table["probability"].to_numpy()
-    known = ~np.isnan(probability)
-    labels = np.where(known, probability >= threshold, -1).astype(np.int8)
     expected = _Builder()
-    result, start = {}, 0
     for question in questions:
-        ranking, m = run.get(question.question_id, ()), len(question.perspectives)
-        result[question.question_id] = labels[start : start + len(ranking) * m].reshape(len(ranking), m)
-        start += len(ranking) * m
-        for hit in ranking:
+        for hit in run.get(question.question_id, ()):
             for perspective in question.perspectives:
                 expected.add(question.question_id, perspective.perspective_id, hit.passage_id, "", None, None)
     ids = ["question_id", "perspective_id", "passage_id"]
-    if start != len(labels) or not expected.build().select(ids).equals(table.select(ids)):
+    if not expected.build().select(ids).equals(table.select(ids)):
         raise ValueError("the labels were made for another run or for other questions: make them anew with --overwrite")
+    probability = table["probability"].to_numpy()
+    labels = np.where(np.isnan(probability), -1, probability >= threshold).astype(np.int8)
+    result, start = {}, 0
+    for question in questions:
+        shape = len(run.get(question.question_id, ())), len(question.perspectives)
+        result[question.question_id] = labels[start : start + shape[0] * shape[1]].reshape(shape)
+        start += shape[0] * shape[1]
     return result
 
 

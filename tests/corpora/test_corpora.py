@@ -16,11 +16,12 @@ from corpora.jsonl import Jsonl
 from corpora.lines import InputError
 from corpora.memory import MemoryCorpus
 from corpora.types import Passage
+from tests.conftest import DATA
 
 PASSAGES = [Passage(f"p{i}", f"text {i}", "title", "") for i in range(30)]
 ROOT = Path(__file__).parents[2]
 DEMO = ROOT / "corpora" / "demo"
-PERSPECTRUM = ROOT.parent / "shared" / "data" / "perspectrum"
+PERSPECTRUM = DATA / "perspectrum"
 
 
 @pytest.fixture(autouse=True)
@@ -138,7 +139,7 @@ def test_the_built_in_collection_can_be_read():
 
 
 @pytest.mark.data
-@pytest.mark.skipif(not PERSPECTRUM.exists(), reason="needs ../shared/data/perspectrum")
+@pytest.mark.skipif(not PERSPECTRUM.exists(), reason="needs the public data (see CONTRIBUTING.md)")
 def test_perspectrum_is_read_whole():
     corpus = Jsonl(PERSPECTRUM)
     records = [json.loads(line) for line in (PERSPECTRUM / "corpus.jsonl").open(encoding="utf-8")]

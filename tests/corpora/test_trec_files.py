@@ -15,9 +15,10 @@ from hypothesis import strategies as st
 from corpora.files import read_qrels, read_run, write_qrels, write_run
 from corpora.trec import decreasing
 from corpora.types import Hit, Question
+from tests.conftest import DATA
 
-TREC_WEB = Path(__file__).parents[2].parent / "shared" / "data" / "trec-web-2013"
-needs_trec_web = pytest.mark.skipif(not TREC_WEB.is_dir(), reason="needs ../shared/data/trec-web-2013")
+TREC_WEB = DATA / "trec-web-2013"
+needs_trec_web = pytest.mark.skipif(not TREC_WEB.is_dir(), reason="needs the public data (see CONTRIBUTING.md)")
 
 
 def ids(ranking):

@@ -8,7 +8,6 @@ import itertools
 import math
 import re
 from collections import defaultdict
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,8 +16,9 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from evaluator.metrics import METRICS, drop_unsupported, parse, parse_all
+from tests.conftest import DATA
 
-TREC = Path(__file__).resolve().parents[2].parent / "shared" / "data" / "trec-web-2013"
+TREC = DATA / "trec-web-2013"
 BINARY = ("supporting", "opposing")
 NDEVAL = {
     **{f"{ours}@{k}": f"{theirs}@{k}" for ours, theirs in (

@@ -6,7 +6,6 @@ import random
 import subprocess
 import sys
 from collections import defaultdict
-from pathlib import Path
 
 import bm25s
 import numpy as np
@@ -17,9 +16,10 @@ from corpora.jsonl import Jsonl
 from corpora.memory import MemoryCorpus
 from corpora.types import Hit, Passage, Query
 from retrievers.bm25 import BM25, METHODS
+from tests.conftest import DATA
 
-PERSPECTRUM = Path(__file__).parents[3] / "shared" / "data" / "perspectrum"
-needs_perspectrum = pytest.mark.skipif(not PERSPECTRUM.exists(), reason="needs ../shared/data/perspectrum")
+PERSPECTRUM = DATA / "perspectrum"
+needs_perspectrum = pytest.mark.skipif(not PERSPECTRUM.exists(), reason="needs the public data (see CONTRIBUTING.md)")
 
 
 @pytest.fixture(autouse=True)
