@@ -5,7 +5,9 @@ from __future__ import annotations
 import hashlib
 import inspect
 import json
+import math
 from collections.abc import Iterable, Mapping
+from enum import Enum
 from pathlib import Path
 
 from corpora.artefacts import content_hash
@@ -39,8 +41,13 @@ def describe(plugin: object, only: Iterable[str] | None = None) -> dict[str, obj
     own = getattr(plugin, "fingerprint", None)
     if only is None and isinstance(own, str):
         return {**described, "fingerprint": own}
-    skipped = set(getattr(cls, "runtime_args", ()))
-    names = [name for name in _parameters(cls) if name not in skipped and (only is None or name in set(only))]
+    parameters, skipped = _parameters(cls), _declared(cls, "runtime_args")
+    chosen = set(parameters if only is None else only)
+    if unknown := sorted(chosen - set(parameters)):
+        raise ValueError(
+            f"{cls.__name__} has no argument {', '.join(map(repr, unknown))}; its arguments: {', '.join(parameters)}"
+        )
+    names = [name for name in parameters if name in chosen - skipped]
     return {**described, "arguments": {name: _argument(cls, name, _kept(plugin, name)) for name in names}}
 
 
@@ -52,15 +59,27 @@ def fingerprint(plugin: object) -> str:
 
 def index_fingerprint(retriever: object) -> str:
     """The fingerprint of what an index depends on: ``index_args`` where declared, else everything."""
-    own = getattr(type(retriever), "index_args", None)
-    return fingerprint(retriever) if own is None else digest(describe(retriever, only=own))
+    if getattr(type(retriever), "index_args", None) is None:
+        return fingerprint(retriever)
+    return digest(describe(retriever, only=_declared(type(retriever), "index_args")))
+
+
+def _declared(cls: type, attribute: str) -> set[str]:
+    names = getattr(cls, attribute, ())
+    if isinstance(names, str):
+        raise ValueError(f"{cls.__name__}.{attribute} = {names!r} is one string: write ({names!r},)")
+    return set(names)
 
 
 def _parameters(cls: type) -> list[str]:
     if cls.__init__ is object.__init__:  # type: ignore[misc]
         return []
     kinds = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-    return [name for name, parameter in inspect.signature(cls).parameters.items() if parameter.kind not in kinds]
+    try:
+        signature = inspect.signature(cls)
+    except (TypeError, ValueError) as error:  # written in C
+        raise ValueError(f"{cls.__name__} has no readable constructor: define a property 'fingerprint'") from error
+    return [name for name, parameter in signature.parameters.items() if parameter.kind not in kinds]
 
 
 def _kept(plugin: object, name: str) -> object:
@@ -74,6 +93,10 @@ def _kept(plugin: object, name: str) -> object:
 
 
 def _argument(cls: type, name: str, value: object) -> object:
+    if isinstance(value, Enum):
+        return f"{type(value).__qualname__}.{value.name}"
+    if isinstance(value, float) and not math.isfinite(value):
+        return f"float:{value}"  # JSON has no such numbers
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, Path):
@@ -82,6 +105,7 @@ def _argument(cls: type, name: str, value: object) -> object:
         return [_argument(cls, name, item) for item in value]
     if isinstance(value, Mapping):
         return {str(key): _argument(cls, name, item) for key, item in value.items()}
-    if type(value).__module__ != "builtins" and not callable(value):
+    own = isinstance(getattr(value, "fingerprint", None), str)
+    if own or (type(value).__module__ != "builtins" and not callable(value)):
         return describe(value)
     raise ValueError(f"{cls.__name__}: argument {name}={value!r} has no fingerprint: define a property 'fingerprint'")

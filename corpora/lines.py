@@ -5,12 +5,13 @@ from __future__ import annotations
 import gzip
 import io
 import json
-import os
 import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO, cast
+
+from corpora.artefacts import atomic_file
 
 _GZIP_MAGIC = b"\x1f\x8b"
 _BOM = b"\xef\xbb\xbf"
@@ -120,21 +121,12 @@ def published(path: Path | str) -> Iterator[BinaryIO]:
     The bytes are a function of the content: the gzip header holds neither a time nor a name.
     """
     path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}.tmp")
-    try:
-        with temporary.open("xb") as file:
-            if path.suffix == ".gz":
-                with gzip.GzipFile(filename="", mode="wb", compresslevel=6, fileobj=file, mtime=0) as packed:
-                    yield cast(BinaryIO, packed)
-            else:
-                yield file
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    finally:
-        with suppress(FileNotFoundError):
-            temporary.unlink()
+    with atomic_file(path) as temporary, temporary.open("wb") as file:
+        if path.suffix == ".gz":
+            with gzip.GzipFile(filename="", mode="wb", compresslevel=6, fileobj=file, mtime=0) as packed:
+                yield cast(BinaryIO, packed)
+        else:
+            yield file
 
 
 def write_lines(path: Path | str, lines: Iterable[str]) -> None:

@@ -7,6 +7,7 @@ writing a plug-in, ``my.module:MyRetriever`` does as well.
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import importlib
 import inspect
@@ -75,7 +76,11 @@ class Registry(Generic[T]):
             ValueError: As ``load``; or wrong arguments, all of them named in one line together with the valid ones.
         """
         plugin = self.load(name)
-        return plugin(**self._arguments(name, plugin, arguments))
+        values = self._arguments(name, plugin, arguments)
+        try:
+            return plugin(**values)
+        except ValueError as error:  # the constructor refuses a value, wherever the plug-in comes from
+            raise ValueError(f"{self.singular} {name!r}: {error}") from error
 
     def names(self) -> list[str]:
         """All names, sorted: built in and from installed packages."""
@@ -102,22 +107,24 @@ class Registry(Generic[T]):
         for point in self._points():
             if point.name == name:
                 package = point.dist.name if point.dist else "an unknown package"
-                found.setdefault(point.value, f"{point.value} of package {package}")
+                target = point.value.partition("[")[0].strip()  # extras may follow: module:Class [extra]
+                found.setdefault(target, f"{target} of package {package}")
         return found
 
     def _import(self, name: str, target: str) -> Callable[..., T]:
         module, _, attribute = target.partition(":")
         try:
             plugin = importlib.import_module(module)
-            for part in attribute.split("."):
-                plugin = getattr(plugin, part)
         except ModuleNotFoundError as error:
             raise ValueError(self._not_importable(name, module, error)) from error
-        except AttributeError as error:
-            raise ValueError(f"{self.singular} {name!r}: module {module!r} has no {attribute!r}") from error
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             problem = f"{type(error).__name__}: {error}".splitlines()[0]
             raise ValueError(f"{self.singular} {name!r} is broken: importing {module!r} raised {problem}") from error
+        try:
+            for part in attribute.split("."):
+                plugin = getattr(plugin, part)
+        except AttributeError as error:
+            raise ValueError(f"{self.singular} {name!r}: module {module!r} has no {attribute!r}") from error
         if not callable(plugin):
             raise ValueError(f"{self.singular} {name!r}: {target!r} is no class")
         return typing.cast("Callable[..., T]", plugin)
@@ -127,6 +134,8 @@ class Registry(Generic[T]):
         if module == missing or module.startswith(missing + "."):
             return f"{self.singular} {name!r}: there is no module {missing!r} on the Python path"
         package = missing.partition(".")[0]
+        if package == module.partition(".")[0]:
+            return f"{self.singular} {name!r} is broken: {module!r} needs {missing!r}, which its package does not have"
         install = f"pip install -e '.[{self.extras[name]}]'" if name in self.extras else f"pip install {package}"
         return f"{self.singular} {name!r} needs {package!r}: {install}"
 
@@ -140,43 +149,66 @@ class Registry(Generic[T]):
     def _arguments(
         self, name: str, plugin: Callable[..., T], arguments: Mapping[str, object] | Sequence[str]
     ) -> dict[str, object]:
-        parameters = inspect.signature(plugin).parameters
-        hints = typing.get_type_hints(plugin.__init__ if inspect.isclass(plugin) else plugin)
+        parameters = _named(plugin)
+        hints = _hints(plugin)
         given, problems = _pairs(arguments)
         values: dict[str, object] = {}
-        for key, value in given.items():
+        seen: set[str] = set()
+        for key, value in given:
             field = key if key in parameters else f"{key}_"  # lambda=0.5 sets lambda_
             if field not in parameters:
                 close = difflib.get_close_matches(key, parameters, n=1)
                 problems.append(f"no argument {key!r}" + (f" (did you mean {close[0]!r}?)" if close else ""))
+            elif field in seen:
+                problems.append(f"{field} is given twice")
             elif isinstance(value, str):
+                seen.add(field)
                 try:
                     values[field] = convert(value, hints.get(field, str))
                 except ValueError as error:
                     problems.append(f"{key}={value}: {error}")
             else:
+                seen.add(field)
                 values[field] = value
-        required = [p.name for p in parameters.values() if p.default is p.empty and p.kind is not p.VAR_KEYWORD]
-        problems += [f"{field} is required: give {field}=..." for field in required if field not in values]
+        required = [p.name for p in parameters.values() if p.default is p.empty and p.name not in seen]
+        problems += [f"{field} is required: give {field}=..." for field in required]
         if problems:
             valid = ", ".join(_signature(parameter) for parameter in parameters.values()) or "none"
             raise ValueError(f"{self.singular} {name!r}: {'; '.join(problems)}; valid arguments: {valid}")
         return values
 
 
-def _pairs(arguments: Mapping[str, object] | Sequence[str]) -> tuple[dict[str, object], list[str]]:
+def _named(plugin: Callable[..., object]) -> dict[str, inspect.Parameter]:
+    """The arguments that can be given by name; what only ``**kwargs`` takes leaves no trace in a fingerprint."""
+    several = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    return {name: each for name, each in inspect.signature(plugin).parameters.items() if each.kind not in several}
+
+
+def _hints(plugin: Callable[..., object]) -> dict[str, Any]:
+    """The types of the arguments; a type that exists for type checkers only is left out."""
+    function = plugin.__init__ if inspect.isclass(plugin) else plugin  # type: ignore[misc]
+    try:
+        return typing.get_type_hints(function)
+    except (NameError, TypeError):
+        hints = {}
+        for name, annotation in getattr(function, "__annotations__", {}).items():
+            with contextlib.suppress(NameError, TypeError):
+                one = types.SimpleNamespace(__annotations__={name: annotation})
+                hints.update(typing.get_type_hints(one, getattr(function, "__globals__", {})))
+        return hints
+
+
+def _pairs(arguments: Mapping[str, object] | Sequence[str]) -> tuple[list[tuple[str, object]], list[str]]:
     if isinstance(arguments, Mapping):
-        return dict(arguments), []
-    pairs: dict[str, object] = {}
+        return list(arguments.items()), []
+    pairs: list[tuple[str, object]] = []
     problems = []
     for item in arguments:
         key, equals, value = item.partition("=")
         if not equals or not key:
             problems.append(f"{item!r} is not of the form key=value")
-        elif key in pairs:
-            problems.append(f"{key} is given twice")
         else:
-            pairs[key.replace("-", "_")] = value
+            pairs.append((key.replace("-", "_"), value))
     return pairs, problems
 
 
@@ -200,9 +232,10 @@ def convert(value: str, to: Any) -> object:
             if value == str(choice):
                 return typing.cast(object, choice)
         raise ValueError(f"expected one of {', '.join(map(str, typing.get_args(to)))}")
-    if origin in (tuple, list):
+    if (origin or to) in (tuple, list, Sequence):
         item = (typing.get_args(to) or (str,))[0]
-        return origin(convert(part, item) for part in value.split(",") if part)
+        parts = [convert(part, item) for part in value.split(",") if part]
+        return parts if (origin or to) is list else tuple(parts)
     if to is bool:
         if value.lower() in ("true", "false", "yes", "no", "1", "0"):
             return value.lower() in ("true", "yes", "1")
