@@ -72,14 +72,16 @@ def _declared(cls: type, attribute: str) -> set[str]:
 
 
 def _parameters(cls: type) -> list[str]:
-    if cls.__init__ is object.__init__:  # type: ignore[misc]
+    made_by: list[object] = [cls.__init__, cls.__new__]  # type: ignore[misc]
+    seen = any(map(inspect.isfunction, made_by))
+    plain = made_by == [object.__init__, object.__new__]
+    if not seen and not (plain and (cls.__dictoffset__ or hasattr(cls, "__slots__"))):
+        # Written in C, as NumPy's numbers are: its state cannot be seen.
+        raise ValueError(f"{cls.__name__} has no readable constructor: define a property 'fingerprint'")
+    if plain:
         return []
     kinds = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-    try:
-        signature = inspect.signature(cls)
-    except (TypeError, ValueError) as error:  # written in C
-        raise ValueError(f"{cls.__name__} has no readable constructor: define a property 'fingerprint'") from error
-    return [name for name, parameter in signature.parameters.items() if parameter.kind not in kinds]
+    return [name for name, parameter in inspect.signature(cls).parameters.items() if parameter.kind not in kinds]
 
 
 def _kept(plugin: object, name: str) -> object:
@@ -107,5 +109,8 @@ def _argument(cls: type, name: str, value: object) -> object:
         return {str(key): _argument(cls, name, item) for key, item in value.items()}
     own = isinstance(getattr(value, "fingerprint", None), str)
     if own or (type(value).__module__ != "builtins" and not callable(value)):
-        return describe(value)
+        try:
+            return describe(value)
+        except ValueError as error:
+            raise ValueError(f"{cls.__name__}: argument {name}: {error}") from error
     raise ValueError(f"{cls.__name__}: argument {name}={value!r} has no fingerprint: define a property 'fingerprint'")

@@ -186,7 +186,7 @@ def _named(plugin: Callable[..., object]) -> dict[str, inspect.Parameter]:
 
 def _hints(plugin: Callable[..., object]) -> dict[str, Any]:
     """The types of the arguments; a type that exists for type checkers only is left out."""
-    function = plugin.__init__ if inspect.isclass(plugin) else plugin  # type: ignore[misc]
+    function = plugin.__init__ if inspect.isclass(plugin) else plugin
     try:
         return typing.get_type_hints(function)
     except (NameError, TypeError):
