@@ -5,6 +5,7 @@ Light on purpose: ``--help`` must answer at once, so nothing heavy is imported h
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -19,58 +20,72 @@ With no arguments: BM25 on the built-in demo collection. Score a run file of you
 --task FOLDER --run FILE, or against TREC subtopic qrels alone with --qrels FILE --run FILE."""
 
 
-def _flag(default: object, help: str, *, identity: bool = True) -> Any:
+def _flag(default: object, help: str, metavar: str = "", *, identity: bool = True) -> Any:
     """A field with its help; ``identity`` says whether it is part of what identifies a run."""
-    action = {"action": "store_true"} if default is False else {}
-    return field(default=default, help=help, metadata={"identity": identity}, **action)  # type: ignore[arg-type]
+    how: dict[str, Any] = {"action": "store_true"} if default is False else {"metavar": metavar} if metavar else {}
+    if isinstance(default, tuple):
+        how |= {"nargs": "+", "required": False}
+    elif default is None:
+        how["nargs"] = None  # a flag without its value is a mistake
+    return field(default=default, help=help, metadata={"identity": identity}, **how)
 
 
 @dataclass(frozen=True)
 class RunConfig:
-    """What one run of the benchmark is asked to do; every field is a flag of the same name.
+    """What one run of the benchmark is asked to do; every field is a flag of the same name."""
 
-    Fields with ``identity=False`` in their metadata say how or how far to run, never what the numbers mean: they are
-    neither hashed into the result's folder name nor stored in scores.json.
-    """
+    # Fields with identity=False say how or how far to run, never what the numbers mean: they are neither hashed into
+    # the name of the result's folder nor stored in scores.json.
 
-    task: str | None = _flag(None, "questions: a name or a folder (default: those of --corpus, or demo)")
-    task_args: tuple[str, ...] = _flag((), "key=value arguments of the task")
-    split: str | None = _flag(None, "questions of this split, or 'all' (default: test if there is one)")
-    corpus: str | None = _flag(None, "passages: a name, a BEIR corpus.jsonl or its folder (default: --task's)")
-    corpus_args: tuple[str, ...] = _flag((), "key=value arguments of the corpus")
+    task: str | None = _flag(None, "questions: a name or a folder (default: those of --corpus, or demo)", "NAME|FOLDER")
+    task_args: tuple[str, ...] = _flag((), "key=value arguments of the task", "KEY=VALUE")
+    split: str | None = _flag(None, "questions of this split, or 'all' (default: test if there is one)", "NAME")
+    corpus: str | None = _flag(
+        None, "passages: a name, a BEIR corpus.jsonl or its folder (default: --task's)", "NAME|PATH"
+    )
+    corpus_args: tuple[str, ...] = _flag((), "key=value arguments of the corpus", "KEY=VALUE")
     query: Literal["question", "supporting", "opposing"] = _flag(
         "question", "what is sent to the retriever; the stances restrict the run to questions that have both"
     )
-    retriever: str = _flag("bm25", "a name or module:Class")
-    retriever_args: tuple[str, ...] = _flag((), "key=value arguments of the retriever")
-    run: str | None = _flag(None, "score this run file (TREC, BERDS JSONL, DPR JSON) instead of searching")
-    depth: int = _flag(100, "passages kept per question")
-    reranker: str | None = _flag(None, "a name or module:Class (default: none)")
-    reranker_args: tuple[str, ...] = _flag((), "key=value arguments of the reranker")
-    judge: str | None = _flag(None, "'gold' (the qrels), a name or module:Class (default: gold, if there are qrels)")
-    judge_args: tuple[str, ...] = _flag((), "key=value arguments of the judge")
-    qrels: str | None = _flag(None, "TREC subtopic qrels: gold labels, and the questions too where no task is given")
-    threshold: float = _flag(0.5, "a passage supports a perspective at this probability or above")
+    retriever: str = _flag("bm25", "a name or module:Class", "NAME")
+    retriever_args: tuple[str, ...] = _flag((), "key=value arguments of the retriever", "KEY=VALUE")
+    run: str | None = _flag(None, "score this run file (TREC, BERDS JSONL, DPR JSON) instead of searching", "FILE")
+    depth: int = _flag(100, "passages kept per question", "N")
+    reranker: str | None = _flag(None, "a name or module:Class (default: none)", "NAME")
+    reranker_args: tuple[str, ...] = _flag((), "key=value arguments of the reranker", "KEY=VALUE")
+    judge: str | None = _flag(
+        None, "'gold' (the qrels), a name or module:Class (default: gold, if there are qrels)", "NAME"
+    )
+    judge_args: tuple[str, ...] = _flag((), "key=value arguments of the judge", "KEY=VALUE")
+    qrels: str | None = _flag(
+        None, "TREC subtopic qrels: gold labels, and the questions too where no task is given", "FILE"
+    )
+    threshold: float = _flag(0.5, "a passage supports a perspective at this probability or above", "P")
     perspectives: Literal["gold", "relevant"] = _flag(
         "gold", "count all gold perspectives of a question (BERDS), or only those with a relevant passage (ndeval)"
     )
     stored_only: bool = _flag(False, "judge nothing: take the judgements that are stored, and count the holes")
-    limit: int | None = _flag(None, "only the first so many questions")
-    seed: int = _flag(0, "seed of the bootstrap intervals")
-    k: tuple[int, ...] = _flag((5, 10), "cut-offs of the default metrics", identity=False)
+    limit: int | None = _flag(None, "only the first so many questions", "N")
+    seed: int = _flag(0, "seed of the bootstrap intervals", "N")
+    k: tuple[int, ...] = _flag((5, 10), "cut-offs of the default metrics", "K", identity=False)
     metrics: tuple[str, ...] = _flag(
-        (), "metrics by name, such as MRecall@5 alpha_nDCG@10 (default: a set made from --k)", identity=False
+        (), "metrics by name, such as MRecall@5 alpha_nDCG@10 (default: a set made from --k)", "METRIC", identity=False
     )
     until: Literal["index", "search", "rerank", "judge", "score"] = _flag(
         "score", "stop after this stage", identity=False
     )
-    shard: str | None = _flag(None, "do only part i/n (1/4 ... 4/4) of the stage that --until names", identity=False)
-    cache: str | None = _flag(
-        None, "folder of stores, indexes, rankings, judgements (default: $RETRIEVAL_DIVERSITY_CACHE)", identity=False
+    shard: str | None = _flag(
+        None, "do only part i/n (1/4 ... 4/4) of the stage that --until names", "I/N", identity=False
     )
-    output: str = _flag("results", "folder of the results", identity=False)
+    cache: str | None = _flag(
+        None,
+        "folder of stores, indexes, rankings, judgements (default: $RETRIEVAL_DIVERSITY_CACHE)",
+        "FOLDER",
+        identity=False,
+    )
+    output: str = _flag("results", "folder of the results", "FOLDER", identity=False)
     export: tuple[str, ...] = _flag(
-        (), "write the final run here too: .jsonl BERDS, .json DPR, else TREC; .gz compresses", identity=False
+        (), "write the final run here too: .jsonl BERDS, .json DPR, else TREC; .gz compresses", "FILE", identity=False
     )
     overwrite: bool = _flag(False, "make the result's files anew", identity=False)
     prefetch: bool = _flag(False, "download everything, run nothing", identity=False)
@@ -117,8 +132,29 @@ class RunConfig:
         return int(first) - 1, int(last)
 
 
+class _Help(argparse.RawDescriptionHelpFormatter):
+    """Shows a default where there is one and the help does not name it."""
+
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog, max_help_position=28, width=110)
+
+    def _get_help_string(self, action: argparse.Action) -> str:
+        shown = " ".join(map(str, action.default)) if isinstance(action.default, tuple) else action.default
+        telling = shown not in (None, "", False, argparse.SUPPRESS) and "default" not in (action.help or "")
+        return (action.help or "") + (f" (default: {shown})" if telling else "")
+
+    def _get_default_metavar_for_optional(self, action: argparse.Action) -> str:
+        return action.dest.rpartition(".")[2].upper()
+
+
 class _Parser(ArgumentParser):
     """Reports a mistake in one line, without the usage text before it."""
+
+    def format_help(self) -> str:
+        for group in self._action_groups:
+            if group.title and group.title.startswith(RunConfig.__name__):
+                group.title, group.description = "what to run, and how", None
+        return super().format_help()
 
     def error(self, message: str) -> NoReturn:
         raise ValueError(f"{message} (see --help)")
@@ -133,6 +169,7 @@ def parse(arguments: Sequence[str] | None = None) -> RunConfig:
     parser = _Parser(
         prog="python -m benchmarks.run",
         description=DESCRIPTION,
+        formatter_class=_Help,
         add_option_string_dash_variants=DashVariant.DASH,
         allow_abbrev=False,
     )

@@ -5,6 +5,7 @@ Nothing heavy happens here: plug-ins load on first use, so that a plan can be ma
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -99,12 +100,16 @@ class Experiment:
             else {"name": self.corpus_name, "fingerprint": self.corpus.fingerprint},
             "retriever": {"name": self.retriever_name, **self._source()},
             "depth": config.depth,
-            "reranker": None if self.reranker is None else {"name": config.reranker, **describe(self.reranker)},
+            "reranker": None if self.reranker is None else self._reranker(self.reranker),
             "judge": {"name": GOLD} if self.judge is None else {"name": config.judge, **describe(self.judge)},
             "stored_only": config.stored_only,
             "threshold": config.threshold,
             "seed": config.seed,
         }
+
+    def _reranker(self, reranker: Reranker) -> dict[str, object]:
+        oracle = bool(getattr(reranker, "oracle", False))
+        return {"name": self.config.reranker, "oracle": oracle, **describe(reranker)}
 
     def _source(self) -> dict[str, object]:
         if self.run_path is not None:
@@ -152,7 +157,7 @@ def resolve(config: RunConfig) -> Experiment:
         ValueError: Something named is not there or does not fit together; the message is one line.
     """
     task = _task(config)
-    qrels = task.qrels if config.qrels is None else read_qrels(existing(config.qrels, "--qrels"))
+    qrels = task.qrels if config.qrels is None else _given_qrels(existing(config.qrels, "--qrels"), task)
     judge = _judge(config, task, qrels)
     questions, not_applicable = _questions(config, task)
     run_path = None if config.run is None else existing(config.run, "--run")
@@ -249,6 +254,25 @@ def _questions(config: RunConfig, task: Task) -> tuple[tuple[Question, ...], tup
     return fit, tuple(question.question_id for question in chosen if question.question_id not in kept)
 
 
+def _given_qrels(path: Path, task: Task) -> Qrels:
+    """The qrels of ``--qrels``, checked against the task's questions and perspectives."""
+    qrels = read_qrels(path)
+    known = {question.question_id: {p.perspective_id for p in question.perspectives} for question in task.questions}
+    strangers = [question_id for question_id in qrels if question_id not in known]
+    if len(strangers) == len(qrels):
+        raise ValueError(
+            f"--qrels {path}: none of its {len(qrels)} questions (such as {strangers[0]!r}) is in the task"
+        )
+    if strangers:
+        text = f"--qrels {path}: {len(strangers)} questions (such as {strangers[0]!r}) are not in the task"
+        warnings.warn(text, stacklevel=2)
+    for question_id, subtopics in qrels.items():
+        unknown = sorted(subtopics.keys() - known.get(question_id, subtopics.keys()))
+        if unknown:
+            raise ValueError(f"--qrels {path}: question {question_id!r} has no perspective {unknown[0]!r} in the task")
+    return qrels
+
+
 def _judge(config: RunConfig, task: Task, qrels: Qrels | None) -> Judge | None:
     if config.judge == GOLD or (config.judge is None and qrels is not None):
         if qrels is None:
@@ -261,4 +285,6 @@ def _judge(config: RunConfig, task: Task, qrels: Qrels | None) -> Judge | None:
             f"task {task.name!r} has no qrels and this version has no judge of its own yet: "
             "give --qrels FILE, or --judge with a name or module:Class"
         )
+    if isinstance(task, QrelsOnly):
+        raise ValueError(f"--judge {config.judge}: qrels alone hold no texts to judge: give --task")
     return JUDGES.create(config.judge or "mistral", config.judge_args)

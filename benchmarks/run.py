@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import sys
 import time
 import traceback
@@ -218,5 +219,11 @@ def _say(text: str) -> None:
     print(text, file=sys.stderr)
 
 
+def _stop(*_: object) -> None:
+    """A scheduler's SIGTERM ends a run as Ctrl-C does: what was judged is published first."""
+    raise KeyboardInterrupt
+
+
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, _stop)
     sys.exit(main())

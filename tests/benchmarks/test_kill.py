@@ -152,12 +152,13 @@ def test_a_run_killed_twenty_times_repeats_nothing_published_and_ends_the_same(t
 
 
 @pytest.mark.slow
-def test_an_interrupt_keeps_what_was_judged_and_says_so(tmp_path: Path) -> None:
+@pytest.mark.parametrize("signal_", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupt_keeps_what_was_judged_and_says_so(tmp_path: Path, signal_: signal.Signals) -> None:
     process = start(tmp_path, write(tmp_path), "stopped")
     while len(asked(tmp_path, "stopped")) < 600:
         assert process.poll() is None, process.stderr.read().decode()
         time.sleep(0.02)
-    process.send_signal(signal.SIGINT)
+    process.send_signal(signal_)
     assert process.wait(30) == 130
     assert process.stderr.read().decode().strip() == "interrupted: the same command goes on where this one stopped"
     process.stderr.close()

@@ -142,6 +142,21 @@ def test_qrels_and_run_are_enough(cli, task, run_file):
     assert outcome.scores["config"]["corpus"] is None
 
 
+def test_qrels_of_ones_own_replace_the_tasks(cli, task, run_file, tmp_path):
+    own = tmp_path / "own.txt"
+    own.write_text("q1 q1.1 a3 1\nq9 x y 1\n")
+    outcome = cli(
+        "--task", task, "--run", run_file, "--qrels", own, "--metrics", "Precision@2", "Precision@3", "--json"
+    )
+    assert outcome.mean("Precision@2") == 0
+    assert outcome.mean("Precision@3") == pytest.approx(1 / 6)  # a3 at rank 3 of q1; q2 has nothing
+    assert outcome.err == f"warning: --qrels {own}: 1 questions (such as 'q9') are not in the task\n"
+    own.write_text("q1 q1.9 a3 1\n")
+    assert "'q1.9'" in cli("--task", task, "--run", run_file, "--qrels", own).err
+    own.write_text("other q1.1 a3 1\n")
+    assert cli("--task", task, "--run", run_file, "--qrels", own).code == 2
+
+
 def test_limit_split_and_seed(cli, task, run_file):
     assert cli("--task", task, "--run", run_file, "--limit", 1, *ALL, "--json").scores["questions"]["n"] == 1
     assert cli("--task", task, "--run", run_file, "--split", "dev", *ALL, "--json").scores["questions"]["n"] == 1
