@@ -371,8 +371,10 @@ def test_a_task_by_import_path(bench, mine, run_file, tmp_path):
     assert outcome.means("MRecall@2", "MRecall@3", "Precision@2", "CoverageDepth") == [0, 1, 0.5, 3]
     assert (tmp_path / "results" / "single").is_dir()
     other = bench("--task", "mine:Single", "--task-args", "question=q9", "--run", run_file, *METRICS, path=(mine,))
-    # no ranking for q9: one line, or a score of an empty ranking, but no traceback
-    assert "Traceback" not in other.err
+    assert other.code == 2
+    assert "expected ids such as 'q9'" in other.err
+    assert other.err.count("
+") == 1
 
 
 def test_all_kinds_by_the_names_of_entry_points(bench, tmp_path):
