@@ -373,8 +373,7 @@ def test_a_task_by_import_path(bench, mine, run_file, tmp_path):
     other = bench("--task", "mine:Single", "--task-args", "question=q9", "--run", run_file, *METRICS, path=(mine,))
     assert other.code == 2
     assert "expected ids such as 'q9'" in other.err
-    assert other.err.count("
-") == 1
+    assert other.err.count("\n") == 1
 
 
 def test_all_kinds_by_the_names_of_entry_points(bench, tmp_path):
