@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import TypeVar, cast
 
@@ -182,35 +183,49 @@ def _pool(
 
 def _completed(name: str, pool: Pool, ranking: Ranking) -> Ranking:
     """The reranker's order, followed by what it left out, in the old order, with scores that go on falling."""
-    known = {hit.passage_id for hit in pool.ranking}
-    chosen = [hit.passage_id for hit in ranking]
-    if len(set(chosen)) != len(chosen) or not set(chosen) <= known:
-        raise ValueError(f"reranker {name!r} returned repeated or unknown passages for {pool.query.question_id!r}")
-    if not all(math.isfinite(hit.score) for hit in ranking):
-        raise ValueError(f"reranker {name!r} returned a score that is no finite number for {pool.query.question_id!r}")
-    rest = [hit.passage_id for hit in pool.ranking if hit.passage_id not in set(chosen)]
+    problem = _problem(ranking, len(pool.ranking))
+    chosen = {hit.passage_id for hit in ranking} if problem is None else set()
+    if problem is None and not chosen <= {hit.passage_id for hit in pool.ranking}:
+        problem = "a passage that is not in the pool"
+    if problem:
+        raise ValueError(f"reranker {name!r} returned {problem} for question {pool.query.question_id!r}")
+    rest = [hit.passage_id for hit in pool.ranking if hit.passage_id not in chosen]
     last = min((hit.score for hit in ranking), default=0.0)
     return (*ranking, *(Hit(passage_id, last - 1 - i) for i, passage_id in enumerate(rest)))
 
 
 def _check_rankings(name: str, found: Sequence[Ranking], queries: Sequence[Query], k: int, corpus: Corpus) -> None:
-    """Raises ValueError where a retriever's answer breaks the protocol."""
+    """Raises ValueError where a retriever's answer breaks the protocol.
+
+    Of each ranking the first and the last passage are looked up in the corpus: enough to find a retriever that answers
+    from another corpus, and cheap where a look-up reads a disk.
+    """
     if len(found) != len(queries):
         raise ValueError(f"retriever {name!r} returned {len(found)} rankings for {len(queries)} queries")
     for query, ranking in zip(queries, found, strict=True):
-        problem = None
-        if len(ranking) > k:
-            problem = f"{len(ranking)} hits, at most {k} were asked for"
-        elif len({hit.passage_id for hit in ranking}) != len(ranking):
-            problem = "a passage twice"
-        elif not all(math.isfinite(hit.score) for hit in ranking):
-            problem = "a score that is no finite number"
+        problem = _problem(ranking, k)
+        if problem is None and any(worse.score > better.score for better, worse in pairwise(ranking)):
+            problem = "hits that are not best first"
         if problem:
             raise ValueError(f"retriever {name!r} returned {problem} for query {query.query_id!r}")
         try:
-            corpus.get([hit.passage_id for hit in ranking[:1]])
+            corpus.get([hit.passage_id for hit in (*ranking[:1], *ranking[-1:])])
         except KeyError as error:
             raise ValueError(f"retriever {name!r}, query {query.query_id!r}: {error.args[0]}") from error
+
+
+def _problem(ranking: Ranking, k: int) -> str | None:
+    """What is wrong with a ranking; None where nothing is."""
+    strange = next((hit for hit in ranking if not isinstance(hit, Hit)), None)
+    if strange is not None:
+        return f"a {type(strange).__name__} where a Hit was expected"
+    if len(ranking) > k:
+        return f"{len(ranking)} hits, at most {k} were asked for,"
+    if len({hit.passage_id for hit in ranking}) != len(ranking):
+        return "a passage twice"
+    if not all(math.isfinite(hit.score) for hit in ranking):
+        return "a score that is no finite number"
+    return None
 
 
 def _by_corpus(corpus: Corpus, queries: Sequence[Query]) -> list[tuple[Corpus, list[Query]]]:

@@ -160,7 +160,19 @@ def resolve(config: RunConfig) -> Experiment:
     qrels = task.qrels if config.qrels is None else _given_qrels(existing(config.qrels, "--qrels"), task)
     judge = _judge(config, task, qrels)
     questions, not_applicable = _questions(config, task)
+    if not questions:
+        raise ValueError(f"task {task.name!r} has no question: there is nothing to score")
     run_path = None if config.run is None else existing(config.run, "--run")
+    plugins: list[tuple[str, object, type]] = [("judge", judge, Judge)] if judge is not None else []
+    retriever = reranker = None
+    if run_path is None:
+        retriever = RETRIEVERS.create(config.retriever, config.retriever_args)
+        plugins.append(("retriever", retriever, Retriever))
+    if config.reranker is not None:
+        reranker = RERANKERS.create(config.reranker, config.reranker_args)
+        plugins.append(("reranker", reranker, Reranker))
+    for kind, plugin, protocol in plugins:
+        _check_methods(kind, plugin, protocol)
     return Experiment(
         config=config,
         task=task,
@@ -168,11 +180,20 @@ def resolve(config: RunConfig) -> Experiment:
         questions=questions,
         not_applicable=not_applicable,
         corpus=_corpus(config, task),
-        retriever=None if run_path else RETRIEVERS.create(config.retriever, config.retriever_args),
+        retriever=retriever,
         run_path=run_path,
-        reranker=None if config.reranker is None else RERANKERS.create(config.reranker, config.reranker_args),
+        reranker=reranker,
         judge=judge,
     )
+
+
+def _check_methods(kind: str, plugin: object, protocol: type) -> None:
+    methods = [name for name in vars(protocol) if not name.startswith("_") and callable(vars(protocol)[name])]
+    missing = [name for name in methods if not callable(getattr(plugin, name, None))]
+    if missing:
+        raise ValueError(
+            f"{kind} {type(plugin).__name__} has no method {' and no '.join(missing)}: see {kind}s' base.py"
+        )
 
 
 def queries(question: Question, kind: str) -> tuple[Query, ...]:

@@ -181,7 +181,11 @@ class Registry(Generic[T]):
 def _named(plugin: Callable[..., object]) -> dict[str, inspect.Parameter]:
     """The arguments that can be given by name; what only ``**kwargs`` takes leaves no trace in a fingerprint."""
     several = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-    return {name: each for name, each in inspect.signature(plugin).parameters.items() if each.kind not in several}
+    try:
+        parameters = inspect.signature(plugin).parameters
+    except (TypeError, ValueError) as error:  # some classes that are written in C
+        raise ValueError(f"the arguments of {plugin!r} cannot be read: is it a plug-in class?") from error
+    return {name: each for name, each in parameters.items() if each.kind not in several}
 
 
 def _hints(plugin: Callable[..., object]) -> dict[str, Any]:

@@ -94,7 +94,10 @@ def judged_labels(
     """
     table, counts = _Builder(), Counts()
     for pairs in _chunks(_pairs(run, questions, texts)):
-        keys = [judgement_key(fingerprint, judge.render(pair)) for pair in pairs]
+        rendered = [judge.render(pair) for pair in pairs]
+        if not isinstance(rendered[0], str):
+            raise ValueError(f"judge {type(judge).__name__} renders a {type(rendered[0]).__name__}, expected a str")
+        keys = [judgement_key(fingerprint, text) for text in rendered]
         if stored_only:
             answers = store.get_many(keys)
             counts.needed += len(pairs)

@@ -250,6 +250,22 @@ def test_a_mistake_ends_in_one_line_and_exit_code_2(cli, task, arguments, words)
     assert outcome.out == ""
 
 
+def test_a_class_without_the_methods_of_its_kind_is_refused(cli, task):
+    for flag, kind in (("--retriever", "index"), ("--reranker", "rerank"), ("--judge", "render and no judge")):
+        outcome = cli("--task", task, flag, "collections:OrderedDict")
+        assert outcome.code == 2
+        assert "cannot be read" in outcome.err
+        outcome = cli("--task", task, flag, "fractions:Fraction")
+        assert outcome.code == 2
+        assert f"has no method {kind}" in outcome.err
+
+
+def test_a_task_without_questions_is_refused(cli, task):
+    for name in ("questions.jsonl", "qrels.txt"):
+        (task / name).write_text("")
+    assert cli("--task", task).code == 2
+
+
 def test_a_task_without_qrels_asks_for_a_judge(cli, task):
     (task / "qrels.txt").unlink()
     outcome = cli("--task", task)
@@ -311,14 +327,25 @@ class Bad:
         return self
     def search(self, queries, k):
         hits = {"many": tuple(Hit(f"a{i}", -i) for i in range(1, 4)) * 50, "twice": (Hit("a1", 1.0), Hit("a1", 0.5)),
-                "nan": (Hit("a1", float("nan")),), "unknown": (Hit("zz", 1.0),), "fewer": ()}[self.how]
+                "nan": (Hit("a1", float("nan")),), "unknown": (Hit("zz", 1.0),), "fewer": (),
+                "last": (Hit("a1", 2.0), Hit("zz", 1.0)), "rising": (Hit("a1", 1.0), Hit("a2", 2.0)),
+                "pair": (("a1", 1.0),)}[self.how]
         return [hits for _ in queries][self.how == "fewer":]
 """
 
 
 @pytest.mark.parametrize(
     "how, word",
-    [("many", "at most"), ("twice", "twice"), ("nan", "finite"), ("unknown", "zz"), ("fewer", "1 rankings for 2")],
+    [
+        ("many", "at most"),
+        ("twice", "twice"),
+        ("nan", "finite"),
+        ("unknown", "zz"),
+        ("fewer", "1 rankings for 2"),
+        ("last", "zz"),
+        ("rising", "best first"),
+        ("pair", "tuple"),
+    ],
 )
 def test_what_a_retriever_returns_is_checked(cli, task, tmp_path, monkeypatch, how, word):
     (tmp_path / f"bad_{how}.py").write_text(BAD)
