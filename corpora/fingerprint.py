@@ -8,9 +8,13 @@ import json
 import math
 from collections.abc import Iterable, Mapping
 from enum import Enum
+from importlib import metadata
 from pathlib import Path
 
 from corpora.artefacts import content_hash
+
+_OURS = {"benchmarks", "corpora", "evaluator", "lm", "rerankers", "retrievers"}
+"""This project's packages: here ``version`` says when results change."""
 
 
 def digest(value: object) -> str:
@@ -22,9 +26,12 @@ def digest(value: object) -> str:
 def describe(plugin: object, only: Iterable[str] | None = None) -> dict[str, object]:
     """What a plug-in's results depend on, as a JSON value.
 
-    The import path, ``version`` and the constructor's arguments except ``runtime_args``; a ``Path`` argument counts
-    by its content, a plug-in argument by its own description. A ``fingerprint`` of the plug-in's own replaces the
-    arguments: nobody hashes the 29 GB behind a model's path.
+    The import path, ``version``, the versions of the libraries in ``packages`` and the constructor's arguments except
+    ``runtime_args``; a ``Path`` argument counts by its content, a plug-in argument by its own description. A class that
+    is not this project's counts by the source of its module too, so that somebody who writes one may change it freely.
+
+    A ``fingerprint`` of the plug-in's own replaces arguments and source: nobody hashes the 29 GB behind a model's path,
+    and nobody pays a judge twice because a comment changed.
 
     Args:
         plugin: An instance that keeps its constructor's arguments under their own names.
@@ -38,9 +45,15 @@ def describe(plugin: object, only: Iterable[str] | None = None) -> dict[str, obj
         "class": f"{cls.__module__}:{cls.__qualname__}",
         "version": getattr(cls, "version", 1),
     }
+    if packages := _declared(cls, "packages"):
+        described["packages"] = {name: metadata.version(name) for name in sorted(packages)}
     own = getattr(plugin, "fingerprint", None)
+    if isinstance(own, str):
+        described["fingerprint"] = own
+    elif cls.__module__.partition(".")[0] not in _OURS and (source := _source(cls)):
+        described["source"] = source
     if only is None and isinstance(own, str):
-        return {**described, "fingerprint": own}
+        return described
     parameters, skipped = _parameters(cls), _declared(cls, "runtime_args")
     chosen = set(parameters if only is None else only)
     if unknown := sorted(chosen - set(parameters)):
@@ -52,9 +65,8 @@ def describe(plugin: object, only: Iterable[str] | None = None) -> dict[str, obj
 
 
 def fingerprint(plugin: object) -> str:
-    """The plug-in's own ``fingerprint`` where it has one, else the hash of ``describe``."""
-    own = getattr(plugin, "fingerprint", None)
-    return own if isinstance(own, str) else digest(describe(plugin))
+    """The hash of ``describe``: what keys of artefacts and judgements are made of."""
+    return digest(describe(plugin))
 
 
 def index_fingerprint(retriever: object) -> str:
@@ -62,6 +74,15 @@ def index_fingerprint(retriever: object) -> str:
     if getattr(type(retriever), "index_args", None) is None:
         return fingerprint(retriever)
     return digest(describe(retriever, only=_declared(type(retriever), "index_args")))
+
+
+def _source(cls: type) -> str | None:
+    """The hash of the file that defines a class; None where there is no such file."""
+    try:
+        file = inspect.getsourcefile(cls)
+    except (OSError, TypeError):
+        return None
+    return content_hash(Path(file)) if file and Path(file).is_file() else None
 
 
 def _declared(cls: type, attribute: str) -> set[str]:

@@ -90,30 +90,34 @@ def export(
 
 
 def merge(store: JudgementStore, bundles: Sequence[Path]) -> str:
-    """Publishes the bundles' judgements that the store does not have, and returns a line with the counts."""
+    """Publishes the bundles' judgements that the store does not have or has otherwise, and returns a line with the counts."""
     n_rows = n_new = 0
     try:
         for path in bundles:
             for table in _batches(path, BUNDLE):
                 n_rows += len(table)
-                n_new += _publish_missing(store, path, table)
+                n_new += _publish_new(store, path, table)
     finally:
         store.segments.compact()
-    return f"{n_rows} rows read, {n_new} judgements new in {store.folder}"
+    return f"{n_rows} rows read, {n_new} judgements new or other in {store.folder}"
 
 
-def _publish_missing(store: JudgementStore, path: Path, table: pa.Table) -> int:
+def _publish_new(store: JudgementStore, path: Path, table: pa.Table) -> int:
     keys = _key_array(table.column("key"))
     _check_values(path, table)
     store.refresh()
-    found, _, _ = store.lookup(keys)
+    found, probability, status = store.lookup(keys)
+    # A judgement that differs from ours is published too: every reader then takes the same one of both.
+    theirs = pc.fill_null(table.column("probability"), np.nan).to_numpy(zero_copy_only=False)
+    codes = pc.index_in(table.column("status"), value_set=pa.array(STATUSES)).to_numpy(zero_copy_only=False)
+    same = found & (status == codes) & ((probability == theirs) | (np.isnan(probability) & np.isnan(theirs)))
     _, first = np.unique(keys, axis=0, return_index=True)
-    rows = pa.array(first[~found[first]])
+    rows = pa.array(first[~same[first]])
     table, keys = table.take(rows), keys[rows.to_numpy()]
     if not len(table):
         return 0
-    status = pc.index_in(table.column("status"), value_set=pa.array(STATUSES)).cast(pa.int8())
-    columns = {"status": status, "answer": pc.fill_null(table.column("answer"), "")}
+    codes = pc.index_in(table.column("status"), value_set=pa.array(STATUSES)).cast(pa.int8())
+    columns = {"status": codes, "answer": pc.fill_null(table.column("answer"), "")}
     store.segments.publish(keys, columns | {name: table.column(name) for name in ("probability", "cost_usd")})
     return len(table)
 

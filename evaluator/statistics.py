@@ -58,11 +58,11 @@ def bootstrap(
         seed: Where the random numbers start; any string, hashed with SHA-256.
 
     Returns:
-        The 2.5th and the 97.5th percentile; NaN for fewer than two questions. A group of one question is always drawn
-        as it is, and so adds nothing to the width.
+        The 2.5th and the 97.5th percentile; NaN for fewer than two questions, in any group with ``macro``: one value
+        tells nothing of how values vary.
     """
     samples = _samples(values, groups, macro)
-    if sum(map(len, samples)) < 2:
+    if not samples or min(map(len, samples)) < 2:
         return math.nan, math.nan
     digest = hashlib.sha256(str(seed).encode()).digest()
     random = np.random.Generator(np.random.PCG64(int.from_bytes(digest[:16], "big")))
@@ -96,12 +96,15 @@ def detectable_difference(
             number of groups.
 
     Returns:
-        The difference, in units of the metric; NaN where a spread is unknown (fewer than two questions in a group).
+        The difference, in units of the metric; NaN where the spread is unknown: fewer than two questions in a group,
+        or all values equal.
     """
     samples = _samples(values, groups, macro)
     if not samples or min(map(len, samples)) < 2:
         return math.nan
     variance = sum(float(sample.var(ddof=1)) / len(sample) for sample in samples) / len(samples) ** 2
+    if variance == 0:
+        return math.nan
     z = NormalDist()
     return (z.inv_cdf(0.975) + z.inv_cdf(0.80)) * math.sqrt(2 * variance)
 
@@ -129,6 +132,92 @@ def aggregate(
     return Aggregate(_mean(values, codes, macro), low, high, detectable, n, len(values) - n)
 
 
+class Value(NamedTuple):
+    """A metric for one question.
+
+    Attributes:
+        value: NaN where undefined.
+        upper: The value with every unknown label taken as a support; the same as ``value`` for metrics that more
+            supports may lower.
+        unjudged: Passages that the metric consults and of which it misses a label.
+    """
+
+    value: float
+    upper: float
+    unjudged: int
+
+
+def question_values(
+    metrics: Sequence[Metric],
+    labels: Mapping[str, Labels],
+    *,
+    pools: Mapping[str, Labels] | None = None,
+    stances: Mapping[str, Stances] | None = None,
+) -> dict[str, dict[str, Value]]:
+    """Metric name -> question_id -> value, for every metric and question.
+
+    Args:
+        metrics: What to compute.
+        labels: question_id -> int8 (k, m); questions without a ranking have k = 0 and are not left out.
+        pools: question_id -> int8 (p, m), for the metrics that need them.
+        stances: question_id -> one stance per perspective.
+
+    Raises:
+        ValueError: Where a metric needs a pool that is not there or cannot hold the ranking, naming the question.
+    """
+    table: dict[str, dict[str, Value]] = {metric.name: {} for metric in metrics}
+    for question in sorted(labels):
+        pool = None if pools is None else pools.get(question)
+        sides = None if stances is None else stances.get(question)
+        known, optimistic = labels[question], _optimistic(labels[question])
+        for metric in metrics:
+            try:
+                value = metric.score(known, pool, sides)
+                if optimistic is known:
+                    table[metric.name][question] = Value(value, value, 0)
+                    continue
+                best = metric.score(optimistic, pool, sides) if metric.monotone or math.isnan(value) else value
+            except ValueError as error:
+                raise ValueError(f"question {question}: {error}") from error
+            # A metric that no label could define, such as a share of the binary questions, misses none.
+            unjudged = 0 if math.isnan(best) else _unjudged(metric, known)
+            table[metric.name][question] = Value(value, best if metric.monotone else value, unjudged)
+        if pool is not None and any(metric.needs == "pool" for metric in metrics):
+            _check_pool(question, known, pool)
+    return table
+
+
+def summarise(
+    metric: Metric,
+    values: Mapping[str, Value],
+    groups: Mapping[str, str] | None = None,
+    macro: bool = False,
+    seed: str | int = 0,
+) -> Scores:
+    """One metric over several questions.
+
+    ``upper`` is the mean with every unknown label taken as a support, for the metrics that more supports never lower;
+    it equals the mean where nothing is unknown. ``n_unjudged`` counts the passages within the metric's depth with an
+    unknown label; for a metric that reads a perspective only until it is covered, labels below that point do not count.
+
+    Args:
+        metric: Which.
+        values: question_id -> its value there.
+        groups: question_id -> group; needed with ``macro``.
+        macro: Whether groups have equal weights.
+        seed: Of the bootstrap.
+    """
+    per_question = {question: each.value for question, each in values.items()}
+    uppers = {question: each.upper for question, each in values.items()}
+    return Scores(
+        metric=metric.name,
+        upper=_mean(*_arrays(uppers, groups, macro), macro) if metric.monotone else None,
+        n_unjudged=sum(each.unjudged for each in values.values()),
+        per_question=per_question,
+        **aggregate(metric.name, per_question, groups, macro, seed)._asdict(),
+    )
+
+
 def score_run(
     metrics: Sequence[Metric],
     labels: Mapping[str, Labels],
@@ -139,41 +228,9 @@ def score_run(
     macro: bool = False,
     seed: str | int = 0,
 ) -> list[Scores]:
-    """The scores of a run, one for each metric, in their order.
-
-    ``upper`` is the mean with every unknown label taken as a support, for the metrics that more supports never lower;
-    it equals the mean where nothing is unknown. ``n_unjudged`` counts the passages within the metric's depth with an
-    unknown label; for a metric that reads a perspective only until it is covered, labels below that point do not count.
-
-    Args:
-        metrics: What to compute.
-        labels: question_id -> int8 (k, m); questions without a ranking have k = 0 and are not left out.
-        pools: question_id -> int8 (p, m), for the metrics that need them.
-        stances: question_id -> one stance per perspective.
-        groups: question_id -> group; needed with ``macro``.
-        macro: Whether groups have equal weights.
-        seed: Of the bootstrap.
-
-    Raises:
-        ValueError: Where a metric needs a pool that is not there or cannot hold the ranking, naming the question.
-    """
-    questions = sorted(labels)
-    table: dict[str, dict[str, tuple[float, float, int]]] = {metric.name: {} for metric in metrics}
-    for question in questions:
-        pool = None if pools is None else pools.get(question)
-        sides = None if stances is None else stances.get(question)
-        known, optimistic = labels[question], _optimistic(labels[question])
-        for metric in metrics:
-            try:
-                value = metric.score(known, pool, sides)
-                upper = metric.score(optimistic, pool, sides) if metric.monotone and optimistic is not known else value
-            except ValueError as error:
-                raise ValueError(f"question {question}: {error}") from error
-            unjudged = 0 if optimistic is known else _unjudged(metric, known)
-            table[metric.name][question] = value, upper, unjudged
-        if pool is not None and any(metric.needs == "pool" for metric in metrics):
-            _check_pool(question, known, pool)
-    return [_scores(metric, table[metric.name], groups, macro, seed) for metric in metrics]
+    """The scores of a run, one for each metric, in their order: ``question_values``, summarised."""
+    table = question_values(metrics, labels, pools=pools, stances=stances)
+    return [summarise(metric, table[metric.name], groups, macro, seed) for metric in metrics]
 
 
 def by_perspectives(scores: Scores, m_of_question: Mapping[str, int]) -> dict[int, tuple[float, int]]:
@@ -195,25 +252,6 @@ def by_perspectives(scores: Scores, m_of_question: Mapping[str, int]) -> dict[in
         defined = [value for value in values[m] if not math.isnan(value)]
         table[m] = (math.fsum(defined) / len(defined) if defined else math.nan, len(defined))
     return table
-
-
-def _scores(
-    metric: Metric,
-    rows: Mapping[str, tuple[float, float, int]],
-    groups: Mapping[str, str] | None,
-    macro: bool,
-    seed: str | int,
-) -> Scores:
-    """Puts the values, upper bounds and unjudged counts of the questions together."""
-    per_question = {question: value for question, (value, _, _) in rows.items()}
-    uppers = {question: upper for question, (_, upper, _) in rows.items()}
-    return Scores(
-        metric=metric.name,
-        upper=_mean(*_arrays(uppers, groups, macro), macro) if metric.monotone else None,
-        n_unjudged=sum(unjudged for _, _, unjudged in rows.values()),
-        per_question=per_question,
-        **aggregate(metric.name, per_question, groups, macro, seed)._asdict(),
-    )
 
 
 def _check_pool(question: str, labels: Labels, pool: Labels) -> None:

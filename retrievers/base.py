@@ -3,7 +3,9 @@
 A class of about 30 lines is enough: keyword arguments with defaults, stored under their own names; no
 download, file or GPU in the constructor; loading on first use. Optional class attributes:
 
-* ``version: ClassVar[int] = 1``: raise it when the same arguments begin to give other results.
+* ``version: ClassVar[int] = 1``: raise it when the same arguments begin to give other results. (While a class is not
+  part of this project, the source of its module counts as well, so that changing it is enough.)
+* ``packages: ClassVar[tuple[str, ...]] = ()``: libraries whose version the results depend on.
 * ``runtime_args: ClassVar[tuple[str, ...]] = ()``: arguments that do not change results (threads, batch size).
 * ``index_args: ClassVar[tuple[str, ...]]``: the arguments that an index depends on (default: all).
 * ``local_scores: ClassVar[bool] = False``: a passage's score depends on query and passage alone, so that

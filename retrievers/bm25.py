@@ -68,6 +68,7 @@ class BM25:
     """
 
     version: ClassVar[int] = 1
+    packages: ClassVar[tuple[str, ...]] = ("bm25s", "PyStemmer")
     runtime_args: ClassVar[tuple[str, ...]] = ("threads",)
     index_args: ClassVar[tuple[str, ...]] = ("k1", "b", "stemmer", "stop_words", "method", "title")
 
@@ -98,7 +99,7 @@ class BM25:
         if self.method not in METHODS:
             raise ValueError(f"method {self.method!r} is unknown: expected one of {', '.join(METHODS)}")
         analyzer = Analyzer(self.stemmer, self.stop_words, self.title)
-        key = digest({"retriever": index_fingerprint(self), "bm25s": bm25s.__version__, "corpus": corpus.fingerprint})
+        key = digest({"retriever": index_fingerprint(self), "corpus": corpus.fingerprint})
         folder = artefact("index", key, lambda path: self._build(corpus, analyzer, path))
         model = bm25s.BM25.load(folder, mmap=True, show_progress=False)
         # Plain views of the mapped files: slices of np.memmap cost more than the additions they are for.

@@ -59,6 +59,7 @@ class RankBM25:
     """
 
     version: ClassVar[int] = 1
+    packages: ClassVar[tuple[str, ...]] = ("rank-bm25", "bm25s", "PyStemmer")
 
     def __init__(
         self,

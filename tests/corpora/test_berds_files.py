@@ -3,14 +3,14 @@
 import gzip
 import json
 import warnings
-from pathlib import Path
 
 import pytest
 
 from corpora.files import InputError, passage_hash, read_run, write_berds, write_dpr, write_run
 from corpora.types import Hit, Passage, Perspective, Question
+from tests.conftest import DATA
 
-BERDS = Path(__file__).parents[2].parent / "shared" / "data" / "berds"
+BERDS = DATA / "berds"
 TASK = [
     Question("arguana-1", "Tea?", (Perspective("0", "Yes"), Perspective("1", "No"))),
     Question("arguana-2", "Milk?"),
@@ -189,7 +189,7 @@ def test_a_run_is_the_same_in_all_three_forms(tmp_path):
 
 
 @pytest.mark.data
-@pytest.mark.skipif(not BERDS.is_dir(), reason="needs ../shared/data/berds")
+@pytest.mark.skipif(not BERDS.is_dir(), reason="needs the public data (see CONTRIBUTING.md)")
 @pytest.mark.parametrize("name", ["arguana_generated", "kialo", "opinionqa"])
 def test_the_authors_question_files_are_no_runs(name):
     path = BERDS / f"{name}_query_exp.dev.jsonl"

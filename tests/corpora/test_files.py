@@ -4,14 +4,14 @@ import gzip
 import json
 import os
 from collections import Counter
-from pathlib import Path
 
 import pytest
 
 from corpora import files
 from corpora.types import Passage, Perspective, Question
+from tests.conftest import DATA
 
-PERSPECTRUM = Path(__file__).parents[2].parent / "shared" / "data" / "perspectrum"
+PERSPECTRUM = DATA / "perspectrum"
 
 QUESTIONS = [
     Question(
@@ -145,7 +145,7 @@ def test_passage_hash_is_of_title_and_text_without_the_ends():
 
 
 @pytest.mark.data
-@pytest.mark.skipif(not PERSPECTRUM.is_dir(), reason="needs ../shared/data/perspectrum")
+@pytest.mark.skipif(not PERSPECTRUM.is_dir(), reason="needs the public data (see CONTRIBUTING.md)")
 def test_perspectrum(tmp_path):
     task = files.read_task_folder(PERSPECTRUM)
     assert task.name == "perspectrum"

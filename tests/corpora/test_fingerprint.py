@@ -6,6 +6,7 @@ import dataclasses
 import datetime
 import enum
 import hashlib
+import importlib
 import math
 import re
 import subprocess
@@ -16,6 +17,7 @@ import numpy as np
 import pytest
 
 from corpora.fingerprint import describe, digest, fingerprint, index_fingerprint
+from retrievers.bm25 import BM25
 
 HERE = __name__
 
@@ -53,9 +55,8 @@ class Form(enum.Enum):
 
 
 def test_the_fingerprint_is_a_hash_that_can_be_worked_out_by_hand():
-    text = (
-        '{"arguments":{"k1":1.2,"stem":"english"},"class":"%s:Plugin","version":1}' % HERE  # noqa: UP031
-    )
+    source = hashlib.sha256(Path(__file__).read_bytes()).hexdigest()
+    text = f'{{"arguments":{{"k1":1.2,"stem":"english"}},"class":"{HERE}:Plugin","source":"{source}","version":1}}'
     assert fingerprint(Plugin()) == hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
     assert digest({"b": [1, None, True], "a": "é"}) == (
         hashlib.blake2b('{"a":"é","b":[1,null,true]}'.encode(), digest_size=16).hexdigest()
@@ -132,8 +133,39 @@ def test_a_folder_counts_by_its_names_and_contents(tmp_path):
 
 def test_a_fingerprint_of_its_own_wins(tmp_path):
     own = Own("m", tmp_path / "is not there and is not read")
-    assert fingerprint(own) == "m@commit"
+    assert fingerprint(own) == digest(describe(own))
     assert describe(own) == {"class": f"{HERE}:Own", "version": 1, "fingerprint": "m@commit"}
+
+
+def test_class_and_version_count_beside_a_fingerprint_of_its_own():
+    class Other(Own):
+        pass
+
+    class Raised(Own):
+        version = 2
+
+    assert len({fingerprint(each("m")) for each in (Own, Other, Raised)}) == 3
+    assert index_fingerprint(Own("m")) != index_fingerprint(Own("n"))
+
+
+def test_a_strangers_source_counts_until_he_vouches_for_himself(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    module = tmp_path / "strange_source.py"
+    module.write_text("class Mine:\n    pass\nclass Vouched:\n    fingerprint = 'v1'\n")
+    strange = importlib.import_module("strange_source")
+    mine, vouched = fingerprint(strange.Mine()), fingerprint(strange.Vouched())
+    module.write_text(module.read_text() + "# changed\n")
+    assert fingerprint(strange.Mine()) != mine
+    assert fingerprint(strange.Vouched()) == vouched
+    assert "source" not in describe(BM25())  # this project's own classes have a version
+
+
+def test_versions_of_declared_packages_count():
+    class Uses(Plugin):
+        packages = ("numpy",)
+
+    assert describe(Uses())["packages"] == {"numpy": np.__version__}
+    assert describe(BM25())["packages"].keys() == {"PyStemmer", "bm25s"}
 
 
 def test_an_index_depends_on_index_args_alone():
@@ -165,9 +197,8 @@ def test_misspelt_index_args_are_refused_because_indexes_would_be_mixed():
 
 def test_plug_ins_as_arguments_count_by_their_own_description():
     held = describe(Holder(Plugin(batch_size=1)))["arguments"]
-    assert held == {
-        "value": {"class": f"{HERE}:Plugin", "version": 1, "arguments": {"stem": "english", "k1": 1.2}},
-    }
+    assert held == {"value": describe(Plugin())}
+    assert describe(Plugin())["arguments"] == {"stem": "english", "k1": 1.2}
     assert fingerprint(Holder(Plugin(batch_size=1))) == fingerprint(Holder(Plugin(batch_size=2)))
     assert fingerprint(Holder(Plugin(k1=0.1))) != fingerprint(Holder(Plugin(k1=0.2)))
     assert fingerprint(Holder(Own("a"))) != fingerprint(Holder(Own("b")))
@@ -247,7 +278,7 @@ def test_plug_ins_without_arguments():
 def test_objects_whose_state_cannot_be_seen_are_refused(value):
     with pytest.raises(ValueError, match=r"^Holder: argument value: \w+ has no readable constructor: define"):
         fingerprint(Holder(value))
-    assert fingerprint(Own(value)) == f"{value}@commit"  # the plug-in may say itself what it depends on
+    assert describe(Own(value))["fingerprint"] == f"{value}@commit"  # the plug-in may say itself what it depends on
 
 
 def test_a_wrong_plug_in_as_an_argument_is_named_with_the_argument():

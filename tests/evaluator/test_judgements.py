@@ -266,15 +266,18 @@ def test_bundle_of_everything_moves_a_store(store, tmp_path, capsys):
     assert pq.read_table(bundle).num_rows == 4
     with other.writer() as writer:
         writer.add(key(1), Judgement("ok", 0.5, "mine"))
-    assert main(["--store", str(other.folder), "merge", str(bundle), str(bundle)]) == 0
-    assert "8 rows read, 3 judgements new" in capsys.readouterr().out
+    assert main(["--store", str(other.folder), "merge", str(bundle)]) == 0
+    assert "4 rows read, 4 judgements new or other" in capsys.readouterr().out  # one of them differs from "mine"
     other.refresh()
-    assert other.get_many([key(i) for i in range(1, 6)]) == [
-        Judgement("ok", 0.5, "mine"),
-        *(judgement for _, judgement in ALL[1:]),
-        None,
-    ]
-    assert other.verify().duplicates == 0
+    assert other.get_many([key(i) for i in range(2, 6)]) == [*(judgement for _, judgement in ALL[1:]), None]
+    assert other.verify().duplicates == 1
+    # Whichever of the two is taken: after the bundle of each is merged into the other, both take the same.
+    back = tmp_path / "back.parquet"
+    assert main(["--store", str(other.folder), "export", "--output", str(back)]) == 0
+    assert main(["--store", str(store.folder), "merge", str(back)]) == 0
+    store.refresh()
+    everything = [key(i) for i in range(1, 5)]
+    assert store.get_many(everything) == other.get_many(everything)
 
 
 def test_bundle_of_a_run_holds_ids_and_shows_holes(store, run_labels, tmp_path, capsys):
