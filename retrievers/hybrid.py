@@ -54,7 +54,8 @@ class Hybrid:
         depth: How many hits of each member are fused, however many are asked for. So k cuts the ranking and never
             changes it, and there are at most two times as many hits.
         first_args: Arguments of the first member: ``key=value`` strings, on the command line with commas between them
-            (``first_args=k1=0.9,b=0.4``; a part without ``=`` belongs to the value before it), or a mapping.
+            (``first_args=k1=0.9,b=0.4``; a part without ``=`` belongs to the value before it); or a mapping, which
+            can hold anything.
         second_args: The same.
 
     Raises:
