@@ -1,0 +1,130 @@
+"""Texts in batches: sorted by length, under a token budget, over several devices, smaller when memory runs out."""
+
+from __future__ import annotations
+
+import gc
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeAlias
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+Forward: TypeAlias = Callable[[list[int]], NDArray[np.float32]]
+"""Positions of texts -> their vectors, float32 (n, d); one per device."""
+
+_CPU_MEMORY = ("can't allocate memory", "not enough memory", "cannot allocate memory")
+
+
+class Batcher:
+    """Runs texts through models in batches, and remembers how much fits into memory.
+
+    Args:
+        batch_size: At most this many texts in a batch.
+        batch_tokens: At most this many tokens in a batch, padding included; a single text may have more.
+    """
+
+    def __init__(self, batch_size: int, batch_tokens: int) -> None:
+        for name, value in (("batch_size", batch_size), ("batch_tokens", batch_tokens)):
+            if value < 1:
+                raise ValueError(f"{name}={value}: expected at least 1")
+        self.batch_size = batch_size
+        self.batch_tokens = batch_tokens
+
+    def run(self, lengths: Sequence[int], forwards: Sequence[Forward]) -> list[NDArray[np.float32]]:
+        """The vectors in the order of the texts.
+
+        Args:
+            lengths: How many tokens each text has.
+            forwards: One per device; each takes the next batch as soon as it is free.
+        """
+        vectors: list[NDArray[np.float32]] = [np.empty(0, np.float32)] * len(lengths)
+        batches = self._batches(lengths)
+        lock = threading.Lock()
+        failed = threading.Event()
+
+        def work(forward: Forward) -> None:
+            try:
+                while not failed.is_set():
+                    with lock:
+                        batch = next(batches, None)
+                    if batch is None:
+                        return
+                    for part, found in self._whole(batch, lengths, forward):
+                        for position, vector in zip(part, found, strict=True):
+                            vectors[position] = vector
+            except BaseException:
+                failed.set()
+                raise
+
+        if len(forwards) == 1:
+            work(forwards[0])
+        else:
+            with ThreadPoolExecutor(len(forwards)) as pool:
+                list(pool.map(work, forwards))
+        return vectors
+
+    def _batches(self, lengths: Sequence[int]) -> Iterator[list[int]]:
+        """Longest texts first: little padding, and memory runs out at once or not at all."""
+        order = sorted(range(len(lengths)), key=lambda position: (-lengths[position], position))
+        start = 0
+        while start < len(order):
+            longest = max(1, lengths[order[start]])
+            size = max(1, min(self.batch_size, self.batch_tokens // longest))  # read anew: it may have shrunk
+            yield order[start : start + size]
+            start += size
+
+    def _whole(
+        self, batch: list[int], lengths: Sequence[int], forward: Forward
+    ) -> Iterator[tuple[list[int], NDArray[np.float32]]]:
+        pending = [batch]
+        while pending:
+            part = pending.pop()
+            longest = max(1, *(lengths[position] for position in part))
+            found = _attempt(forward, part)
+            if found is not None:
+                yield part, found
+            elif len(part) == 1:
+                raise ValueError(f"one text of {longest} tokens does not fit into memory: lower max_length")
+            else:
+                half = (len(part) + 1) // 2
+                self.batch_tokens = min(self.batch_tokens, half * longest)
+                pending += [part[half:], part[:half]]
+
+
+def _attempt(forward: Forward, part: list[int]) -> NDArray[np.float32] | None:
+    """The vectors, or None when memory ran out; by then the failed batch's own memory is free again."""
+    try:
+        return forward(part)
+    except torch.OutOfMemoryError:
+        pass
+    except RuntimeError as error:  # what the CPU's allocator raises
+        if not any(words in str(error).lower() for words in _CPU_MEMORY):
+            raise
+    gc.collect()
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
+    return None
+
+
+def find_devices(device: str | None) -> list[torch.device]:
+    """Devices for one replica each.
+
+    Args:
+        device: None: all GPUs, or the CPU where there is none; ``cuda``: all GPUs; else one name or several,
+            separated by commas (``cuda:0,cuda:2``).
+    """
+    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if device is None and count == 0:
+        return [torch.device("cpu")]
+    if device in (None, "cuda") and count:
+        return [torch.device("cuda", index) for index in range(count)]
+    try:
+        found = [torch.device(name.strip()) for name in str(device).split(",")]
+    except RuntimeError as error:
+        raise ValueError(f"device={device}: expected cpu, cuda, cuda:0 or several with commas") from error
+    if missing := [str(each) for each in found if each.type == "cuda" and (each.index or 0) >= count]:
+        raise ValueError(f"device={device}: there is no {', '.join(missing)} here ({count} GPUs): use device=cpu")
+    return found

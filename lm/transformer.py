@@ -1,0 +1,185 @@
+"""A transformers model on one or more devices: token ids in, pooled vectors out."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+import torch
+import transformers
+from numpy.typing import NDArray
+from transformers import AutoConfig, AutoModel, AutoTokenizer
+from transformers.utils import logging
+
+from lm.batching import Batcher, find_devices
+from lm.pooling import Pooling, pool
+from lm.text import shorten
+
+Dtype: TypeAlias = Literal["fp32", "bf16", "fp16"]
+DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+
+Row: TypeAlias = Mapping[str, list[int]]
+"""One text's ``input_ids`` and perhaps ``token_type_ids``."""
+
+
+class Transformer:
+    """A tokenizer and a model, one replica per device.
+
+    Args:
+        folder: Configuration, tokenizer and safetensors.
+        pooling: See ``lm.pooling.pool``.
+        normalize: Whether vectors get length 1.
+        max_length: The most tokens that will be asked for, special ones included, to be checked here; None: no more
+            than tokenizer and model take.
+        token_types: Whether the model gets segment ids, where its tokenizer makes them.
+        dtype: Of weights and activations; pooling is float32.
+        device: See ``lm.batching.find_devices``.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        pooling: Pooling,
+        normalize: bool,
+        max_length: int | None,
+        token_types: bool,
+        dtype: Dtype,
+        device: str | None,
+    ) -> None:
+        self.pooling = pooling
+        self.normalize = normalize
+        self.token_types = token_types
+        config = read_config(folder)
+        self.tokenizer: Any = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
+        self.max_length = _find_max_length(self.tokenizer, config)
+        _check_max_length(max_length, config)
+        devices = find_devices(device)  # before the weights are read
+        model = _load(folder, config, pooling, DTYPES[dtype])
+        copies = [model, *(copy.deepcopy(model) for _ in devices[1:])]
+        self.replicas = [each.to(at) for each, at in zip(copies, devices, strict=True)]
+        self.devices = devices
+
+    def encode(
+        self, texts: Sequence[tuple[str, ...]], batcher: Batcher, max_length: int | None = None
+    ) -> NDArray[np.float32]:
+        """float32 (n, d).
+
+        Args:
+            texts: One string each, or two: a pair.
+            batcher: Makes the batches.
+            max_length: Tokens per text, special ones included; None: what tokenizer and model take.
+        """
+        rows = self.tokenize(texts, max_length or self.max_length)
+        forwards = [
+            lambda part, at=at, model=model: self._forward(model, at, [rows[position] for position in part])
+            for at, model in zip(self.devices, self.replicas, strict=True)
+        ]
+        return np.stack(batcher.run([len(row["input_ids"]) for row in rows], forwards))
+
+    def tokenize(self, texts: Sequence[tuple[str, ...]], max_length: int) -> list[Row]:
+        """The token ids of each text or pair, cut at the end."""
+        rows: list[Row] = [{}] * len(texts)
+        for size in (1, 2):
+            chosen = [position for position, text in enumerate(texts) if len(text) == size]
+            if not chosen:
+                continue
+            # Of a pair's parts, the longer loses tokens first: which one it is must still be seen after the cut.
+            columns = [[self._shorten(texts[i][part], size * max_length) for i in chosen] for part in range(size)]
+            encoded = self.tokenizer(*columns, truncation=True, max_length=max_length, verbose=False)
+            names = ["input_ids", *(["token_type_ids"] if self.token_types and "token_type_ids" in encoded else [])]
+            for row, position in enumerate(chosen):
+                rows[position] = {name: encoded[name][row] for name in names}
+        return rows
+
+    def _shorten(self, text: str, max_length: int) -> str:
+        if self.tokenizer.truncation_side != "right":
+            return text
+        return shorten(text, max_length, self._count)
+
+    def _count(self, text: str) -> int:
+        return len(self.tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"])
+
+    def _forward(self, model: Any, device: torch.device, rows: list[Row]) -> NDArray[np.float32]:
+        inputs = self._pad(rows)
+        with torch.inference_mode():
+            inputs = {name: values.to(device) for name, values in inputs.items()}
+            vectors = pool(model(**inputs), inputs["attention_mask"], self.pooling)
+            if self.normalize:
+                vectors = torch.nn.functional.normalize(vectors, dim=1)
+        found: NDArray[np.float32] = vectors.cpu().numpy()
+        return found
+
+    def _pad(self, rows: list[Row]) -> dict[str, torch.Tensor]:
+        """int64 (n, length) each, padded on the right; a text without any token is one padding token that counts."""
+        ids = self.tokenizer.pad_token_id
+        padding = {"input_ids": 0 if ids is None else ids, "token_type_ids": 0}
+        lengths = [max(1, len(row["input_ids"])) for row in rows]
+        inputs = {name: torch.full((len(rows), max(lengths)), padding[name]) for name in rows[0]}
+        for name, values in inputs.items():
+            for position, row in enumerate(rows):
+                values[position, : len(row[name])] = torch.tensor(row[name])
+        inputs["attention_mask"] = (torch.arange(max(lengths)) < torch.tensor(lengths)[:, None]).long()
+        return inputs
+
+
+def read_config(folder: Path) -> Any:
+    """The model's configuration; no weights are read."""
+    return AutoConfig.from_pretrained(folder, trust_remote_code=False)
+
+
+def find_dimension(folder: Path) -> int:
+    """The length of a model's vectors, from its configuration."""
+    config = read_config(folder)
+    size = getattr(config, "projection_dim", 0) if config.model_type == "dpr" else 0  # 0: no projection
+    size = size or getattr(config, "hidden_size", None)
+    if not isinstance(size, int):
+        raise ValueError(f"the configuration in {folder} has no hidden_size: is it a text encoder?")
+    return size
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """No progress bars and loading reports of transformers: what matters in them is checked here."""
+    log: Any = logging
+    verbosity, bars = log.get_verbosity(), log.is_progress_bar_enabled()
+    log.set_verbosity_error()
+    log.disable_progress_bar()
+    try:
+        yield
+    finally:
+        log.set_verbosity(verbosity)
+        if bars:
+            log.enable_progress_bar()
+
+
+def _load(folder: Path, config: Any, pooling: Pooling, dtype: torch.dtype) -> Any:
+    names = getattr(config, "architectures", None) or [""]
+    # One configuration serves DPR's two encoders, and AutoModel takes the question encoder for both.
+    context = config.model_type == "dpr" and names[0] == "DPRContextEncoder"
+    loader: Any = transformers.DPRContextEncoder if context else AutoModel
+    with quiet():
+        model, report = loader.from_pretrained(
+            folder, dtype=dtype, use_safetensors=True, trust_remote_code=False, output_loading_info=True
+        )
+    missing = sorted(name for name in report["missing_keys"] if pooling == "pooler" or "pooler" not in name)
+    if missing:
+        raise ValueError(
+            f"the weights in {folder} lack {len(missing)} of the model's tensors ({missing[0]} ...): "
+            "they would be random numbers; check the architecture in config.json, or choose another pooling"
+        )
+    return model.eval()
+
+
+def _find_max_length(tokenizer: Any, config: Any) -> int:
+    known = (tokenizer.model_max_length, getattr(config, "max_position_embeddings", None) or 0)
+    return min((length for length in known if 0 < length < 1_000_000), default=512)  # tokenizers say 1e30 for "unknown"
+
+
+def _check_max_length(wanted: int | None, config: Any) -> None:
+    positions = getattr(config, "max_position_embeddings", None) or 0
+    if wanted is not None and 0 < positions < wanted:
+        raise ValueError(f"max_length={wanted}: this model takes at most {positions}")
