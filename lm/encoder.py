@@ -90,14 +90,14 @@ class TransformersEncoder:
     @cached_property
     def fingerprint(self) -> str:
         """A hash of the models (id and commit, or content) and of all arguments that change a vector."""
-        values: dict[str, object] = {
-            "class": "TransformersEncoder",
-            "version": self.version,
-            "models": [self._source.identity, self._query_source.identity],
-            "query_max_length": self.query_max_length or self.max_length,
-        }
-        names = ("pooling", "normalize", "max_length", "passage_template", "query_template", "token_types", "dtype")
-        return digest(values | {name: getattr(self, name) for name in names})
+        asked = [self._query_source.identity, self.query_max_length or self.max_length, self.query_template]
+        return digest(["TransformersEncoder", self.passage_fingerprint, asked])
+
+    @cached_property
+    def passage_fingerprint(self) -> str:
+        """The same of what changes a passage's vector: another query template makes no corpus be encoded again."""
+        names = ("version", "pooling", "normalize", "max_length", "passage_template", "token_types", "dtype")
+        return digest({"model": self._source.identity} | {name: getattr(self, name) for name in names})
 
     @cached_property
     def dimension(self) -> int:

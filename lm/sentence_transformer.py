@@ -72,13 +72,13 @@ class SentenceTransformerEncoder:
     @cached_property
     def fingerprint(self) -> str:
         """A hash of the model (id and commit, or content) and of all arguments that change a vector."""
-        values: dict[str, object] = {
-            "class": "SentenceTransformerEncoder",
-            "version": self.version,
-            "model": self._source.identity,
-        }
-        names = ("passage_template", "query_prompt", "passage_prompt", "max_length", "dtype")
-        return digest(values | {name: getattr(self, name) for name in names})
+        return digest(["SentenceTransformerEncoder", self.passage_fingerprint, self.query_prompt])
+
+    @cached_property
+    def passage_fingerprint(self) -> str:
+        """The same of what changes a passage's vector: another query prompt makes no corpus be encoded again."""
+        names = ("version", "passage_template", "passage_prompt", "max_length", "dtype")
+        return digest({"sentences": self._source.identity} | {name: getattr(self, name) for name in names})
 
     @cached_property
     def dimension(self) -> int:

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from importlib.util import find_spec
 from pathlib import Path
 
-from huggingface_hub import HfApi, constants, file_exists, snapshot_download
+from huggingface_hub import HfApi, constants, snapshot_download
 from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OfflineModeIsEnabled
 
 from corpora.artefacts import artefact, content_hash, find_artefact
@@ -27,7 +27,7 @@ BOT = "SFconvertbot"
 """The hub's own account that converts weights to safetensors."""
 
 _COMMIT = re.compile(r"[0-9a-f]{40}")
-_UNREACHABLE = (OSError, HfHubHTTPError, OfflineModeIsEnabled, LocalEntryNotFoundError)
+_UNREACHABLE = (OSError, HfHubHTTPError, HFValidationError, OfflineModeIsEnabled, LocalEntryNotFoundError)
 
 
 class Source:
@@ -35,7 +35,8 @@ class Source:
 
     Args:
         model: A local folder, or a model id of the hub.
-        revision: Branch, tag or commit of the hub (None: ``main``); a local folder has none.
+        revision: Branch, tag or commit of the hub (None: ``main``, as it is in the cache, else on the hub); a local
+            folder has none.
         package: An installed package with the same model in its folder ``model``, used where the hub's cache lacks it.
     """
 
@@ -46,7 +47,7 @@ class Source:
 
     @cached_property
     def identity(self) -> str:
-        """Names the model for good: its content for a folder, id and commit for the hub; nothing is downloaded."""
+        """Names the model for good: its content for a folder, id and commit for the hub; no weights are downloaded."""
         if self._local is not None:
             return f"content:{_content(self._local)}"
         return f"hub:{self.model}@{self._commit}"
@@ -66,9 +67,7 @@ class Source:
 
     def prefetch(self) -> Path:
         """Downloads what is missing (local folders and packages have all they need) and returns the folder."""
-        for name in ("_local", "_commit", "folder"):
-            self.__dict__.pop(name, None)  # another attempt, after an error too
-        return self.folder if self._is_path or self._cached(self._commit) else self._fetch()
+        return self.folder
 
     def has(self, name: str) -> bool:
         """Whether the model has a file of this name; looks into the cache first, asks the hub otherwise."""
@@ -77,7 +76,7 @@ class Source:
         if (cached := self._cached(self._commit)) is not None:
             return (cached / name).is_file()
         try:
-            return file_exists(self.model, name, revision=self._commit)
+            return (_snapshot(self.model, self._commit, [name]) / name).is_file()
         except _UNREACHABLE as error:
             raise ValueError(self._unavailable(error)) from error
 
@@ -115,8 +114,8 @@ class Source:
         if known := self._known_commit:
             return known
         try:
-            return str(HfApi().model_info(self.model, revision=self.revision).sha)
-        except (*_UNREACHABLE, HFValidationError) as error:
+            return _snapshot(self.model, self.revision, ["config.json"]).name
+        except _UNREACHABLE as error:
             raise ValueError(self._unavailable(error)) from error
 
     def _cached(self, commit: str) -> Path | None:
@@ -125,18 +124,20 @@ class Source:
         wanted = (converted / "commit.txt").read_text() if converted else commit
         try:
             return _complete(_snapshot(self.model, wanted, offline=True))
-        except (*_UNREACHABLE, HFValidationError):
+        except _UNREACHABLE:
             return None
 
     def _fetch(self) -> Path:
         commit = self._commit
         try:
+            # Without a network a branch fails at once, a commit only after half a minute of retries.
+            _snapshot(self.model, "main", ["config.json"])
             found = _complete(_snapshot(self.model, commit))
             if found is None and (converted := find_conversion(self.model, commit)) is not None:
                 key = self._conversion_key(commit)
                 artefact("conversions", key, lambda folder: _write(folder / "commit.txt", converted))
                 found = _complete(_snapshot(self.model, converted))
-        except (*_UNREACHABLE, HFValidationError) as error:
+        except _UNREACHABLE as error:
             raise ValueError(self._unavailable(error)) from error
         if found is None:
             raise ValueError(_no_weights(self.model, f"its commit {commit[:12]}"))
@@ -146,6 +147,8 @@ class Source:
         return digest(["conversion", self.model, commit])
 
     def _unavailable(self, error: Exception) -> str:
+        if isinstance(error, HFValidationError):
+            return f"model {self.model!r} is no folder, and no model id of the hub: expected owner/name"
         why = "no network is allowed (HF_HUB_OFFLINE)" if constants.HF_HUB_OFFLINE else _first_line(error)
         at = f" at revision {self.revision}" if self.revision else ""
         return (
@@ -178,9 +181,10 @@ def _pickle_hash(api: HfApi, model: str, revision: str) -> str | None:
     return None
 
 
-def _snapshot(model: str, revision: str, offline: bool = False) -> Path:
+def _snapshot(model: str, revision: str | None, files: Sequence[str] = PATTERNS, offline: bool = False) -> Path:
+    """The folder of a commit in the hub's cache, which has the commit's name."""
     found = snapshot_download(
-        model, revision=revision, allow_patterns=PATTERNS, ignore_patterns=IGNORED, local_files_only=offline
+        model, revision=revision, allow_patterns=list(files), ignore_patterns=IGNORED, local_files_only=offline
     )
     return Path(found)
 

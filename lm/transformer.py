@@ -175,11 +175,17 @@ def _load(folder: Path, config: Any, pooling: Pooling, dtype: torch.dtype) -> An
 
 
 def _find_max_length(tokenizer: Any, config: Any) -> int:
-    known = (tokenizer.model_max_length, getattr(config, "max_position_embeddings", None) or 0)
+    known = (tokenizer.model_max_length, _positions(config))
     return min((length for length in known if 0 < length < 1_000_000), default=512)  # tokenizers say 1e30 for "unknown"
 
 
 def _check_max_length(wanted: int | None, config: Any) -> None:
+    if wanted is not None and 0 < _positions(config) < wanted:
+        raise ValueError(f"max_length={wanted}: this model takes at most {_positions(config)}")
+
+
+def _positions(config: Any) -> int:
+    """How many tokens have a position; 0: any number."""
     positions = getattr(config, "max_position_embeddings", None) or 0
-    if wanted is not None and 0 < positions < wanted:
-        raise ValueError(f"max_length={wanted}: this model takes at most {positions}")
+    padded = config.model_type in ("roberta", "xlm-roberta", "camembert", "mpnet")  # they count from the padding's id
+    return int(positions - (config.pad_token_id + 1 if padded else 0))

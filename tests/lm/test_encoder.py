@@ -352,6 +352,24 @@ def test_templates_are_filled_in_one_pass():
     assert fill("a {x y} {text}", {"text": "b"}) == "a {x y} b"
 
 
+@torch.inference_mode()
+def test_a_model_without_special_tokens_and_padding(tmp_path):
+    """GPT-2's kind: the last token counts, and an empty text has none."""
+    from tokenizers import Tokenizer, models, pre_tokenizers
+
+    words = Tokenizer(models.WordLevel({word: number for number, word in enumerate(VOCABULARY)}, unk_token="[UNK]"))
+    words.pre_tokenizer = pre_tokenizers.Whitespace()
+    tokenizer = transformers.PreTrainedTokenizerFast(tokenizer_object=words, unk_token="[UNK]")
+    tokenizer.save_pretrained(tmp_path)
+    made = transformers.GPT2Config(vocab_size=len(VOCABULARY), n_embd=32, n_layer=2, n_head=2, n_positions=64)
+    model = transformers.GPT2Model(made).eval()
+    model.save_pretrained(tmp_path)
+    found = TransformersEncoder(tmp_path, pooling="last", passage_template="{text}").encode_passages(PASSAGES)
+    for passage, vector in zip(PASSAGES[:5], found, strict=False):
+        same(vector, model(**tokenizer(passage.text, return_tensors="pt")).last_hidden_state[0, -1].numpy())
+    assert np.isfinite(found[5]).all()
+
+
 # Fingerprints
 
 
@@ -366,6 +384,11 @@ def test_fingerprints_name_what_changes_a_vector_and_nothing_else(bert, dpr, tmp
     ]  # fmt: skip
     found = [TransformersEncoder(bert, **other).fingerprint for other in others]
     assert len({base, *found}) == 1 + len(others)
+    queries = {"query_max_length", "query_template", "query_model"}
+    base_of_passages = TransformersEncoder(bert).passage_fingerprint
+    for other in others:
+        same_passages = TransformersEncoder(bert, **other).passage_fingerprint == base_of_passages
+        assert same_passages == bool(queries & set(other))
     copy = tmp_path / "copy"
     subprocess.run(["cp", "-r", str(bert), str(copy)], check=True)
     (copy / "README.md").write_text("where it lies and what is said of it does not matter")
@@ -380,7 +403,9 @@ def test_fingerprints_of_sentence_transformers(sentences):
     assert base == SentenceTransformerEncoder(sentences, batch_size=1, device="cpu").fingerprint
     others = [{"dtype": "fp16"}, {"max_length": 5}, {"query_prompt": "x"}, {"passage_prompt": "x"},
               {"passage_template": "{text}"}]  # fmt: skip
-    assert len({base, *(SentenceTransformerEncoder(sentences, **other).fingerprint for other in others)}) == 6
+    changed = [SentenceTransformerEncoder(sentences, **other) for other in others]
+    assert len({base, *(each.fingerprint for each in changed)}) == 6
+    assert len({each.passage_fingerprint for each in changed}) == 5  # query_prompt changes none
 
 
 def test_pinned_models_have_a_fingerprint_without_being_there():
@@ -439,6 +464,8 @@ def test_a_model_that_is_not_there_is_refused_in_one_line(tmp_path):
         assert "\n" not in str(error.value)
     with pytest.raises(ValueError, match=r"is no model folder: expected config\.json"):
         make_encoder(tmp_path / "nothing")
+    with pytest.raises(ValueError, match="'a/b/c' is no folder, and no model id of the hub: expected owner/name"):
+        make_encoder("a/b/c")
     with pytest.raises(ValueError, match="unknown encoder 'contreiver': did you mean 'contriever'"):
         make_encoder("contreiver")
 
