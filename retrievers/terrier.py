@@ -51,7 +51,6 @@ from corpora.registry import Registry
 from corpora.trec import decreasing
 from corpora.types import Hit, Query, Ranking
 from retrievers.base import Index, Retriever
-from retrievers.merge import best_first
 
 PIPELINES: Registry[object] = Registry("pipelines", {})
 _NO_PUNCTUATION = str.maketrans(dict.fromkeys(string.punctuation, " "))
@@ -85,9 +84,7 @@ class TerrierIndex:
         with _quiet():
             results = self._pipeline.transform(frame)
         found = self._found(results, texts)
-        rankings = {
-            query_id: best_first((Hit(*pair) for pair in scores.items()), k) for query_id, scores in found.items()
-        }
+        rankings = {query_id: _best(scores, k) for query_id, scores in found.items()}
         return [rankings[query.query_id] for query in queries]
 
     def _found(self, results: pd.DataFrame, asked: dict[str, str]) -> dict[str, dict[str, float]]:
@@ -246,6 +243,12 @@ def documents(corpus: Corpus) -> Iterator[dict[str, str]]:
     """The corpus as PyTerrier's indexers read it: docno, title and text of each passage, streaming."""
     for passage in corpus:
         yield {"docno": passage.passage_id, "title": passage.title, "text": passage.text}
+
+
+def _best(scores: dict[str, float], k: int) -> Ranking:
+    """The k best, ties by passage id; only these become hits, because pipelines often give a thousand."""
+    ordered = sorted((-score, passage_id) for passage_id, score in scores.items())
+    return tuple(Hit(passage_id, -negative) for negative, passage_id in ordered[:k])
 
 
 @contextmanager
