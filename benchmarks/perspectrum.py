@@ -67,11 +67,12 @@ class Perspectrum:
     def corpus(self) -> str:
         """The path of the pool of evidence, written to the cache in BEIR's form."""
         file = self._file(EVIDENCE)
-        return str(artefact("perspectrum", f"{content_hash(file)}-{self.version}", self._write_corpus))
+        made = artefact("perspectrum", f"{content_hash(file)}-{self.version}", self._write_corpus)
+        return str(made / self.name)  # the folder's name is part of the path of results
 
     def _write_corpus(self, folder: Path) -> None:
         passages = (Passage(f"e{number}", text) for number, text in _pool(self._file(EVIDENCE), "eId").items())
-        write_passages(folder / "corpus.jsonl", passages)
+        write_passages(folder / self.name / "corpus.jsonl", passages)
 
     def _file(self, name: str) -> Path:
         if self.path is not None:
