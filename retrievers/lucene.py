@@ -19,12 +19,12 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, ClassVar
 
-import jnius_config  # noqa: F401  that it is absent, as all of the extra then is, has to be known when this is imported
+import pyserini  # noqa: F401  light; that the extra is absent has to be known when this plug-in is chosen
 from tqdm import tqdm
 
 from corpora.artefacts import artefact
 from corpora.base import Corpus
-from corpora.fingerprint import describe, digest, index_fingerprint
+from corpora.fingerprint import digest, index_fingerprint
 from corpora.java import java_class, java_message, start_java
 from corpora.lucene_index import lucene_fingerprint, open_lucene_index, passage_id
 from retrievers._lucene_search import Feedback, LuceneIndex
@@ -112,8 +112,9 @@ class Lucene:
             return None
         folder = Path(self.prebuilt).expanduser()
         identity = lucene_fingerprint(folder) if folder.is_dir() else self.prebuilt
-        arguments = set(inspect.signature(type(self)).parameters) - {"prebuilt"}
-        return digest({"retriever": describe(self, only=arguments), "index": identity})
+        names = set(inspect.signature(type(self)).parameters) - {"prebuilt", *self.runtime_args}
+        arguments = {name: getattr(self, name) for name in names}
+        return digest({"class": "Lucene", "version": self.version, "arguments": arguments, "index": identity})
 
     def prefetch(self) -> None:
         """Downloads a prebuilt index that is asked for by name."""

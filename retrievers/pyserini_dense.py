@@ -2,8 +2,8 @@
 
 A folder of that form holds ``index`` (FAISS) and ``docid`` (an identifier per line). It does not say which model made
 its vectors, and vectors of two models have nothing to do with each other. So the query encoder is recorded: for the
-prebuilt indexes in ``ENCODERS`` (from pyserini's own commands, https://castorini.github.io/pyserini/2cr/, and
-docs/prebuilt-indexes.md), for other folders in a file ``encoder.json``, as ``record_encoder`` writes it. Another
+prebuilt indexes in ``ENCODERS`` (from pyserini's own ``2cr`` commands and
+``encoded_query_info.py``), for other folders in a file ``encoder.json``, as ``record_encoder`` writes it. Another
 encoder is refused.
 """
 
@@ -20,19 +20,19 @@ from numpy.typing import NDArray
 
 from corpora.artefacts import write_atomic
 from corpora.base import Corpus
-from corpora.fingerprint import describe, digest
+from corpora.fingerprint import digest
 from corpora.types import Hit, Query, Ranking
+from lm import make_encoder
 from lm.base import Encoder
 from retrievers._prebuilt import find_prebuilt, prebuilt_folder
 
 ENCODERS = {
     "wikipedia-dpr-100w.dpr-multi": "facebook/dpr-question_encoder-multiset-base",
     "wikipedia-dpr-100w.dpr-single-nq": "facebook/dpr-question_encoder-single-nq-base",
-    "wikipedia-dpr-100w.dkrr-nq": "castorini/dkrr-dpr-nq-retriever",
-    "wikipedia-dpr-100w.dkrr-tqa": "castorini/dkrr-dpr-tqa-retriever",
     "wiki-all-6-3.dpr2-multi-retriever": "castorini/wiki-all-6-3-multi-dpr2-query-encoder",
 }
-"""Prebuilt index -> the query encoder that belongs to it."""
+"""Prebuilt index -> the query encoder that belongs to it: those that read a query as DPR does."""
+_AS_DPR = {"pooling": "pooler", "token_types": False, "max_length": 256}
 MARGIN = 32
 CHECKED = 32
 _RECORD = "encoder.json"
@@ -65,7 +65,8 @@ class PyseriniDense:
         """The index by name, or by its size, identifiers and first bytes, with the encoder."""
         folder = Path(self.prebuilt).expanduser()
         index = _identity(folder) if folder.is_dir() else self.prebuilt
-        return digest({"retriever": describe(self, only=["encoder"]), "index": index})
+        encoder = self.encoder if self.encoder is None or isinstance(self.encoder, str) else self.encoder.fingerprint
+        return digest({"class": "PyseriniDense", "version": self.version, "encoder": encoder, "index": index})
 
     def prefetch(self) -> None:
         """Downloads a prebuilt index that is asked for by name (see pyserini's table: up to 60 GB)."""
@@ -77,10 +78,9 @@ class PyseriniDense:
         Raises:
             ValueError: There is no such index, it is of another corpus, or made by another encoder.
         """
-        named = self._recorded()
+        recorded = self._recorded()
+        encoder = self._encoder(recorded)  # refused before 60 GB are downloaded
         folder = self._folder()
-        recorded = named or _read_record(folder)
-        encoder = self._encoder(recorded)
         try:
             index = faiss.read_index(str(folder / "index"))
         except RuntimeError as error:
@@ -94,10 +94,10 @@ class PyseriniDense:
         _check_corpus(ids, corpus, self.prebuilt)
         return DenseIndex(index, ids, encoder, self.threads)
 
-    def _recorded(self) -> str | None:
-        """What is known of a named index, before anything is downloaded."""
+    def _recorded(self) -> str:
+        """The query encoder that belongs to the index."""
         if Path(self.prebuilt).expanduser().is_dir():
-            return None
+            return _read_record(self._folder())
         if self.prebuilt not in ENCODERS:
             raise ValueError(
                 f"{self.prebuilt!r} is neither a folder nor a prebuilt index whose query encoder is known: "
@@ -117,10 +117,9 @@ class PyseriniDense:
         if self.encoder is None or isinstance(self.encoder, str):
             if self.encoder not in (None, recorded):
                 raise ValueError(f"{self.prebuilt} was made for the query encoder {recorded}, not {self.encoder}")
-            from lm.encoder import make_encoder
-
-            made: Encoder = make_encoder(recorded)
-            return made
+            if recorded in ENCODERS.values():
+                return make_encoder("transformers", model=recorded, **_AS_DPR)
+            return make_encoder(recorded)
         if self.encoder.fingerprint != recorded:
             given = self.encoder.fingerprint
             raise ValueError(
