@@ -13,7 +13,7 @@ from typing import Any, Literal, NoReturn
 
 from simple_parsing import ArgumentParser, DashVariant, field
 
-STAGES = ("index", "search", "rerank", "judge", "score")
+DEEPEST = 1_000_000
 DESCRIPTION = """Benchmark a retriever for the diversity of perspectives in its top passages.
 
 With no arguments: BM25 on the built-in demo collection. Score a run file of your own against a collection with
@@ -79,7 +79,8 @@ class RunConfig:
     )
     cache: str | None = _flag(
         None,
-        "folder of stores, indexes, rankings, judgements (default: $RETRIEVAL_DIVERSITY_CACHE)",
+        "folder of stores, indexes, rankings, judgements "
+        "(default: $RETRIEVAL_DIVERSITY_CACHE, else ~/.cache/retrieval_diversity)",
         "FOLDER",
         identity=False,
     )
@@ -87,7 +88,9 @@ class RunConfig:
     export: tuple[str, ...] = _flag(
         (), "write the final run here too: .jsonl BERDS, .json DPR, else TREC; .gz compresses", "FILE", identity=False
     )
-    overwrite: bool = _flag(False, "make the result's files anew", identity=False)
+    overwrite: bool = _flag(
+        False, "make the result's files anew, with the judgements that are stored by now", identity=False
+    )
     prefetch: bool = _flag(False, "download everything, run nothing", identity=False)
     dry_run: bool = _flag(False, "show what would be done, what is done, what it costs", identity=False)
     list: bool = _flag(False, "list all plug-ins and metrics", identity=False)
@@ -96,15 +99,29 @@ class RunConfig:
     def __post_init__(self) -> None:
         """Check what can be checked without looking at any file."""
         for problem, wrong in (
-            (f"--depth {self.depth}: give 1 or more", self.depth < 1),
+            (f"--depth {self.depth}: give 1 to {DEEPEST}", not 1 <= self.depth <= DEEPEST),
+            ("--reranker-args without --reranker", bool(self.reranker_args and self.reranker is None)),
+            ("--until rerank: no --reranker is given", self.until == "rerank" and self.reranker is None),
+            (
+                f"--until {self.until}: --run gives the ranking already",
+                bool(self.run and self.until in ("index", "search")),
+            ),
             (f"--limit {self.limit}: give 1 or more", self.limit is not None and self.limit < 1),
             ("--k needs at least one cut-off", not self.k),
             (f"--k {min(self.k, default=1)}: a cut-off is 1 or more", min(self.k, default=1) < 1),
             (
                 f"--k {max(self.k, default=1)} exceeds --depth {self.depth}: raise --depth or lower --k",
-                max(self.k, default=1) > self.depth,
+                not self.metrics and max(self.k, default=1) > self.depth,
             ),
             (f"--threshold {self.threshold}: give a probability above 0, up to 1", not 0 < self.threshold <= 1),
+            (
+                "--run and --retriever exclude each other: a run file is already retrieved",
+                bool(self.run and self.retriever != "bm25"),
+            ),
+            (
+                f"--export needs the whole run: leave out --until {self.until}",
+                bool(self.export and self.until != "score"),
+            ),
             (
                 "--run and --retriever-args exclude each other: a run file is already retrieved",
                 bool(self.run and self.retriever_args),
@@ -194,4 +211,6 @@ def existing(path: str, flag: str) -> Path:
     found = Path(path).expanduser()
     if not found.exists():
         raise ValueError(f"{flag} {path}: there is no such file or folder")
+    if not (found.is_file() or found.is_dir()):
+        raise ValueError(f"{flag} {path}: it is no regular file: write it to one first, because it is read twice")
     return found

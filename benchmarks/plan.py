@@ -8,17 +8,23 @@ one share it. Judging leaves judgements in the store; scoring leaves the folder 
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from benchmarks.resolve import Experiment
 from corpora.artefacts import find_artefact, list_artefacts
 from corpora.fingerprint import describe, digest, fingerprint
+from corpora.types import Run
 
 SEARCH_VERSION = 1
 RERANK_VERSION = 1
+SCHEMA_VERSION = 1
+FILES = ("run.trec.gz", "labels.parquet", "per_question.csv", "provenance.json", "scores.json")
+"""What a finished result consists of; scores.json is written last."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,17 +51,22 @@ def search_key(experiment: Experiment) -> str:
     )
 
 
-def rerank_key(experiment: Experiment) -> str:
-    """The key of the reranked rankings: what went in, the groups, and the reranker."""
-    identity = experiment.identity
+def rerank_key(experiment: Experiment, pools: Run) -> str:
+    """The key of the reranked rankings: what goes in, and the reranker."""
+    if experiment.corpus is None and experiment.run_path is None:
+        raise TypeError("no passages to rerank")
+    oracle = getattr(experiment.reranker, "oracle", False)
     return digest(
         {
             "version": RERANK_VERSION,
-            "pools": identity["retriever"] if experiment.run_path else search_key(experiment),
-            "corpus": identity["corpus"],
-            "questions": [[q.question_id, q.text, q.group] for q in experiment.questions],
             "reranker": describe(experiment.reranker),
-            "labels": [identity["task"], identity["qrels"]] if getattr(experiment.reranker, "oracle", False) else None,
+            "corpus": None if experiment.corpus is None else experiment.corpus.fingerprint,
+            "run": None if experiment.run_path is None else experiment.identity["retriever"],
+            "pools": [
+                [q.question_id, q.text, q.group, [[hit.passage_id, hit.score] for hit in pools[q.question_id]]]
+                for q in experiment.searched
+            ],
+            "labels": [experiment.identity["task"], experiment.qrels_fingerprint] if oracle else None,
         }
     )
 
@@ -65,21 +76,25 @@ def part_key(key: str, part: tuple[int, int]) -> str:
     return f"{key}.{part[0] + 1}-of-{part[1]}"
 
 
-def parts_done(stage: str, key: str) -> Sequence[str]:
-    """The keys of a complete set of parts, in order; empty where no set is complete."""
+def parts_of(stage: str, key: str) -> dict[str, bool]:
+    """The keys of an artefact's parts, in order, and which of them are made; empty where there is none.
+
+    Where parts of several divisions lie about, the division of which the greatest share is made counts.
+    """
     sets: dict[int, set[int]] = {}
     for name in list_artefacts(stage):
         if match := re.fullmatch(rf"{re.escape(key)}\.(\d+)-of-(\d+)", name):
             sets.setdefault(int(match[2]), set()).add(int(match[1]) - 1)
-    for n, parts in sorted(sets.items()):
-        if len(parts) == n:
-            return [part_key(key, (i, n)) for i in range(n)]
-    return []
+    if not sets:
+        return {}
+    n = max(sets, key=lambda n: (len(sets[n]) / n, -n))
+    return {part_key(key, (i, n)): i in sets[n] for i in range(n)}
 
 
 def made(stage: str, key: str) -> bool:
     """Whether an artefact is there, whole or in a complete set of parts."""
-    return find_artefact(stage, key) is not None or bool(parts_done(stage, key))
+    parts = parts_of(stage, key)
+    return find_artefact(stage, key) is not None or (bool(parts) and all(parts.values()))
 
 
 def result_folder(experiment: Experiment) -> Path:
@@ -87,7 +102,34 @@ def result_folder(experiment: Experiment) -> Path:
     config = experiment.config
     system = "+".join(name for name in (experiment.retriever_name, config.reranker) if name)
     folder = Path(config.output).expanduser() / safe(experiment.task.name) / safe(experiment.corpus_name)
-    return folder / f"{safe(system)}-{digest(experiment.identity)[:10]}"
+    return folder / f"{safe(system)}-{digest(essence(experiment.identity))[:10]}"
+
+
+def essence(identity: object) -> object:
+    """The identity without names and without what is not set, so that a flag of a later version moves no result."""
+    if not isinstance(identity, dict):
+        return identity
+    return {
+        key: essence(value) for key, value in identity.items() if key != "name" and value not in (None, False, "gold")
+    }
+
+
+def read_scores(folder: Path) -> dict[str, Any] | None:
+    """scores.json, or None where the run is not finished.
+
+    Raises:
+        ValueError: The file is damaged, or of another version of its form.
+    """
+    if not all((folder / name).exists() for name in FILES):
+        return None
+    path = folder / "scores.json"
+    try:
+        scores = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(f"{path} is damaged ({error}): make the result anew with --overwrite") from error
+    if not isinstance(scores, dict) or scores.get("schema_version") != SCHEMA_VERSION:
+        raise ValueError(f"{path}: expected schema_version {SCHEMA_VERSION}: make the result anew with --overwrite")
+    return scores
 
 
 def safe(name: str) -> str:
@@ -95,42 +137,47 @@ def safe(name: str) -> str:
     return re.sub(r"[^A-Za-z0-9._+-]+", "-", name).strip("-.") or "unnamed"
 
 
-def plan(experiment: Experiment) -> list[Step]:
-    """What a run would do, stage by stage, and what of it is done already."""
+def plan(experiment: Experiment, metrics: Collection[str], judging: Callable[[], Step]) -> list[Step]:
+    """What a run would do, stage by stage, and what of it is done already.
+
+    Args:
+        experiment: What is asked for.
+        metrics: Names of the metrics that are asked for.
+        judging: Says what there is to judge, once the rankings are there.
+    """
     pending = getattr(experiment.corpus, "pending", None)
     waiting = pending() if callable(pending) else None
     if waiting is not None:
-        return [Step("corpus", False, waiting), *_unknown(experiment)]
+        return [Step("corpus", False, waiting), *_later(experiment)]
     folder = result_folder(experiment)
-    labelled = (folder / "labels.parquet").exists()
+    scores = read_scores(folder)
+    finished = scores is not None and set(metrics) <= scores["scores"].keys()
     steps = [_search_step(experiment)]
+    if not steps[0].done:
+        return [*steps, *_later(experiment)[1:]]
     if experiment.reranker is not None:
-        steps.append(Step("rerank", made("rerank", rerank_key(experiment)), f"reranker {experiment.config.reranker}"))
-    steps.append(Step("judge", labelled, _judging(experiment)))
-    steps.append(Step("score", (folder / "scores.json").exists(), f"result in {folder}"))
-    return steps
+        steps.append(Step("rerank", finished, f"reranker {experiment.config.reranker}"))
+    steps.append(judging())
+    return [*steps, Step("score", finished, f"result in {folder}")]
 
 
 def _search_step(experiment: Experiment) -> Step:
     if experiment.run_path is not None:
         return Step("search", True, f"given by the run file {experiment.run_path}")
+    key = search_key(experiment)
     what = f"{len(experiment.queries)} queries, {len(experiment.corpus or ())} passages, {experiment.config.retriever}"
-    return Step("search", made("search", search_key(experiment)), what)
+    parts = parts_of("search", key)
+    if parts and find_artefact("search", key) is None:
+        what += f", {sum(parts.values())} of {len(parts)} parts"
+    return Step("search", made("search", key), what)
 
 
-def _unknown(experiment: Experiment) -> list[Step]:
+def _later(experiment: Experiment) -> list[Step]:
+    """The steps of a run of which nothing can be known yet."""
     config = experiment.config
     steps = [Step("search", False, f"{len(experiment.queries)} queries, {config.retriever}")]
     if experiment.reranker is not None:
         steps.append(Step("rerank", False, f"reranker {config.reranker}"))
-    steps.append(Step("judge", False, _judging(experiment)))
-    return [*steps, Step("score", False, f"result below {config.output}")]
-
-
-def _judging(experiment: Experiment) -> str:
-    pairs = sum(len(question.perspectives) for question in experiment.scored) * experiment.config.depth
-    if experiment.judge is None:
-        return f"gold labels for at most {pairs} pairs: costs nothing"
-    cost = getattr(experiment.judge, "cost_usd_per_pair", None)
-    price = "" if cost is None else f", at most {pairs * cost:.2f} USD"
-    return f"judge {experiment.config.judge}: at most {pairs} pairs{price}; those in the store are free"
+    pairs = sum(len(question.perspectives) for question in experiment.scored) * config.depth
+    judge = "gold labels" if experiment.judge is None else f"judge {config.judge}: at most {pairs} pairs"
+    return [*steps, Step("judge", False, judge), Step("score", False, f"result below {config.output}")]

@@ -19,7 +19,6 @@ from corpora import CORPORA, Corpus
 from corpora.artefacts import content_hash
 from corpora.files import RunFile, read_qrels
 from corpora.fingerprint import describe
-from corpora.jsonl import Jsonl
 from corpora.registry import Registry
 from corpora.types import Qrels, Query, Question
 from evaluator.judges import JUDGES, Judge
@@ -78,7 +77,8 @@ class Experiment:
         """The run of ``--run``, its passages matched to the ids of the gold labels."""
         if self.run_path is None:
             raise TypeError("no --run is given")
-        return given_run(self.run_path, self.task.questions, self.corpus, None if self.judge else self.qrels)
+        questions = None if isinstance(self.task, RunQuestions) else self.task.questions
+        return given_run(self.run_path, questions, self.corpus, None if self.judge else self.qrels)
 
     @cached_property
     def identity(self) -> dict[str, object]:
@@ -103,7 +103,7 @@ class Experiment:
             "reranker": None if self.reranker is None else self._reranker(self.reranker),
             "judge": {"name": GOLD} if self.judge is None else {"name": config.judge, **describe(self.judge)},
             "stored_only": config.stored_only,
-            "threshold": config.threshold,
+            "threshold": None if self.judge is None else config.threshold,
             "seed": config.seed,
         }
 
@@ -134,8 +134,8 @@ class Experiment:
             return "none"
         if given in CORPORA.names() or ":" in given:
             return given
-        path = Path(given)
-        return path.name if path.is_dir() else path.parent.resolve().name
+        path = Path(given).resolve()
+        return path.name if path.is_dir() else path.parent.name
 
     @property
     def retriever_name(self) -> str:
@@ -157,11 +157,12 @@ def resolve(config: RunConfig) -> Experiment:
         ValueError: Something named is not there or does not fit together; the message is one line.
     """
     task = _task(config)
-    qrels = task.qrels if config.qrels is None else _given_qrels(existing(config.qrels, "--qrels"), task)
+    _check_questions(task)
+    qrels = task.qrels if config.qrels is None else read_qrels(existing(config.qrels, "--qrels"))
+    if qrels is not None:
+        _check_qrels(config.qrels or f"task {task.name}", qrels, task)
     judge = _judge(config, task, qrels)
     questions, not_applicable = _questions(config, task)
-    if not questions:
-        raise ValueError(f"task {task.name!r} has no question: there is nothing to score")
     run_path = None if config.run is None else existing(config.run, "--run")
     plugins: list[tuple[str, object, type]] = [("judge", judge, Judge)] if judge is not None else []
     retriever = reranker = None
@@ -201,8 +202,9 @@ def queries(question: Question, kind: str) -> tuple[Query, ...]:
     if kind == "question":
         return (Query(question.question_id, question.question_id, question.text),)
     return tuple(
-        Query(f"{question.question_id}:{p.perspective_id}", question.question_id, p.text, kind)
-        for p in question.perspectives
+        # Numbered: two ids joined by a sign that may stand in them would not be unique.
+        Query(f"{question.question_id}:{i}", question.question_id, p.text, kind)
+        for i, p in enumerate(question.perspectives)
         if p.stance == kind
     )
 
@@ -222,25 +224,35 @@ def chosen_split(task: Task, asked: str | None) -> str:
 
 
 def _task(config: RunConfig) -> Task:
+    """The questions: those named; else those that come with the corpus, the qrels or the run file; else the demo's."""
     if config.task is not None:
         return _named(TASKS, config.task, config.task_args, "--task", Folder)
-    if config.qrels is not None and config.corpus is None:
-        if config.run is None:
-            raise ValueError("--qrels without --task scores a run file only: give --run FILE, or --task")
+    own = None if config.corpus is None else _task_of_corpus(config)
+    if own is not None:
+        return own
+    if config.qrels is not None and config.run is not None:
         return QrelsOnly(existing(config.qrels, "--qrels"))
-    if config.corpus is None and config.run is not None:
+    if config.run is not None:
         inside = RunQuestions(existing(config.run, "--run"))
         if any(question.perspectives for question in inside.questions):
             return inside
         raise ValueError(f"--run {config.run}: it carries no perspectives of its own: give --task, or --qrels FILE")
-    if config.corpus is None:
-        return TASKS.create("demo", config.task_args)
-    if config.corpus not in CORPORA.names() and Path(config.corpus).is_dir():
-        if (Path(config.corpus) / "questions.jsonl").exists() or (Path(config.corpus) / "queries.jsonl").exists():
-            return Folder(Path(config.corpus))
+    if config.corpus is not None:
         return TASKS.create("berds", config.task_args)
-    plugin = CORPORA.load(config.corpus) if config.corpus in CORPORA.names() or ":" in config.corpus else None
-    return TASKS.create(getattr(plugin, "task", "berds"), config.task_args)
+    if config.qrels is not None:
+        raise ValueError("--qrels without --task scores a run file only: give --run FILE, or --task")
+    return TASKS.create("demo", config.task_args)
+
+
+def _task_of_corpus(config: RunConfig) -> Task | None:
+    """The questions that belong to the corpus of ``--corpus``; None where it has none."""
+    name = config.corpus or ""
+    if name in CORPORA.names() or ":" in name:
+        task = getattr(CORPORA.load(name), "task", None)
+        return None if task is None else TASKS.create(task, config.task_args)
+    folder = Path(name)
+    has_questions = any((folder / file).exists() for file in ("questions.jsonl", "queries.jsonl"))
+    return Folder(folder) if has_questions else None
 
 
 def _corpus(config: RunConfig, task: Task) -> Corpus | None:
@@ -249,12 +261,23 @@ def _corpus(config: RunConfig, task: Task) -> Corpus | None:
         if config.run is None:
             raise ValueError(f"task {task.name!r} has no corpus of its own: give --corpus")
         return None
-    return _named(CORPORA, named, config.corpus_args, "--corpus", Jsonl)
+    return _named(CORPORA, named, config.corpus_args, "--corpus", _open_jsonl)
+
+
+def _open_jsonl(path: Path) -> Corpus:
+    from corpora.jsonl import Jsonl  # it needs NumPy, which a plan does without
+
+    return Jsonl(path)
 
 
 def _named(registry: Registry[T], name: str, arguments: Sequence[str], flag: str, opened: Callable[[Path], T]) -> T:
     """The plug-in of a name or import path; else what lies at the path. A known name comes before a path."""
-    if name in registry.names() or not Path(name).exists():
+    known = name in registry.names()
+    if known and Path(name).is_dir():
+        warnings.warn(
+            f"{flag} {name} is the {registry.singular} of that name: for the folder, write ./{name}", stacklevel=2
+        )
+    if known or not Path(name).exists():
         return registry.create(name, arguments)
     if arguments:
         raise ValueError(
@@ -275,23 +298,46 @@ def _questions(config: RunConfig, task: Task) -> tuple[tuple[Question, ...], tup
     return fit, tuple(question.question_id for question in chosen if question.question_id not in kept)
 
 
-def _given_qrels(path: Path, task: Task) -> Qrels:
-    """The qrels of ``--qrels``, checked against the task's questions and perspectives."""
-    qrels = read_qrels(path)
+def _check_questions(task: Task) -> None:
+    """What readers check of files is checked of every task here, because tasks are plug-ins."""
+    if not task.questions:
+        raise ValueError(f"task {task.name!r} has no question: there is nothing to score")
+    if not isinstance(task.macro, bool):
+        raise ValueError(f"task {task.name!r}: macro is {task.macro!r}, expected True or False")
+    seen: set[str] = set()
+    for question in task.questions:
+        texts = (question.question_id, question.text, question.group)
+        ids = [perspective.perspective_id for perspective in question.perspectives]
+        stances = {perspective.stance for perspective in question.perspectives}
+        problem = None
+        if not all(isinstance(each, str) for each in (*texts, *ids)):
+            problem = "has an id, text or group that is no str"
+        elif question.question_id in seen:
+            problem = "is there twice: ids must be unique"
+        elif question.question_id[:1] in ("", "#", "{", "[") or question.question_id.split() != [question.question_id]:
+            problem = "has an id that no TREC run can hold: no white space, and no #, { or [ at its beginning"
+        elif len(set(ids)) < len(ids):
+            problem = "has a perspective id twice"
+        elif not stances <= {"supporting", "opposing", None}:
+            problem = f"has the stances {stances}, expected supporting, opposing or None"
+        if problem:
+            raise ValueError(f"task {task.name!r}: question {question.question_id!r} {problem}")
+        seen.add(question.question_id)
+
+
+def _check_qrels(name: str, qrels: Qrels, task: Task) -> None:
+    """Qrels must be about the task's questions and perspectives."""
     known = {question.question_id: {p.perspective_id for p in question.perspectives} for question in task.questions}
     strangers = [question_id for question_id in qrels if question_id not in known]
-    if len(strangers) == len(qrels):
-        raise ValueError(
-            f"--qrels {path}: none of its {len(qrels)} questions (such as {strangers[0]!r}) is in the task"
-        )
+    if strangers and len(strangers) == len(qrels):
+        raise ValueError(f"qrels {name}: none of {len(qrels)} questions (such as {strangers[0]!r}) is in the task")
     if strangers:
-        text = f"--qrels {path}: {len(strangers)} questions (such as {strangers[0]!r}) are not in the task"
+        text = f"qrels {name}: {len(strangers)} questions (such as {strangers[0]!r}) are not in the task"
         warnings.warn(text, stacklevel=2)
     for question_id, subtopics in qrels.items():
         unknown = sorted(subtopics.keys() - known.get(question_id, subtopics.keys()))
         if unknown:
-            raise ValueError(f"--qrels {path}: question {question_id!r} has no perspective {unknown[0]!r} in the task")
-    return qrels
+            raise ValueError(f"qrels {name}: question {question_id!r} has no perspective {unknown[0]!r} in the task")
 
 
 def _judge(config: RunConfig, task: Task, qrels: Qrels | None) -> Judge | None:

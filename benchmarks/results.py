@@ -7,6 +7,7 @@ function of the configuration, the labels and the metrics asked so far: byte for
 from __future__ import annotations
 
 import csv
+import gzip
 import io
 import json
 import math
@@ -20,18 +21,22 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, cast
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from benchmarks.config import RunConfig
 from benchmarks.pipeline import passages
 from benchmarks.plan import safe
 from benchmarks.resolve import Experiment
 from corpora.artefacts import atomic_file, write_atomic
-from corpora.files import write_berds, write_dpr, write_run
+from corpora.files import read_run, write_berds, write_dpr, write_run
 from corpora.types import Question, Run
+from evaluator.labels import table_depth
 from evaluator.types import Scores
 
-SCHEMA_VERSION = 1
+DIGITS = 12
+"""Decimals that are written: one more, and processors of another kind would write other last digits."""
 PACKAGES = ("bm25s", "numpy", "pyarrow", "PyStemmer", "rank-bm25", "retrieval-diversity")
 
 
@@ -41,6 +46,16 @@ def write_final_run(folder: Path, experiment: Experiment, run: Run) -> None:
     method = {name: experiment.identity[name] for name in ("retriever", "reranker")}
     metadata = {"tag": system, "method": method, "data": experiment.identity["task"]}
     write_run(folder / "run.trec.gz", run, _tag(experiment), metadata)
+
+
+def check_exports(config: RunConfig) -> None:
+    """Raises ValueError where an export would go into a folder's place, or over what this run reads."""
+    read = {Path(path).expanduser().resolve() for path in (config.run, config.qrels) if path is not None}
+    for path in config.export:
+        if Path(path).expanduser().is_dir():
+            raise ValueError(f"--export {path}: it is a folder: give the path of a file")
+        if Path(path).expanduser().resolve() in read:
+            raise ValueError(f"--export {path}: this run reads that file: choose another name")
 
 
 def export(path: Path, experiment: Experiment, run: Run) -> None:
@@ -66,35 +81,61 @@ def write_scores(folder: Path, scores: Mapping[str, object]) -> dict[str, Any]:
     return cast("dict[str, Any]", json.loads(text))
 
 
-def write_labels(folder: Path, table: pa.Table) -> None:
-    """Write labels.parquet."""
-    with atomic_file(folder / "labels.parquet") as temporary:
-        pq.write_table(table, temporary, compression="zstd")
+def write_labels(folder: Path, table: pa.Table, *, replace: bool) -> pa.Table:
+    """Write labels.parquet and return the labels that hold: another process's, if it was first and none is replaced."""
+    path, own = folder / "labels.parquet", folder / f".tmp-labels-{os.getpid()}.parquet"
+    with atomic_file(own) as temporary:
+        pq.write_table(table, temporary, compression="zstd", write_page_checksum=True)
+    try:
+        if replace:
+            own.replace(path)
+        else:
+            os.link(own, path)  # unlike a rename it fails where the name is taken
+    except FileExistsError:
+        theirs = read_labels(folder)
+        return table if theirs is None else theirs
+    finally:
+        own.unlink(missing_ok=True)
+    return table
 
 
-def read_labels(folder: Path) -> pa.Table:
-    """The table of labels.parquet."""
-    return pq.read_table(folder / "labels.parquet")
-
-
-def read_scores(folder: Path) -> dict[str, Any] | None:
-    """scores.json, or None where the run is not finished.
+def read_labels(folder: Path) -> pa.Table | None:
+    """The table of labels.parquet; None where there is none.
 
     Raises:
-        ValueError: The file is of another version of its form.
+        ValueError: The file is damaged.
     """
-    path = folder / "scores.json"
+    path = folder / "labels.parquet"
     if not path.exists():
         return None
-    scores = json.loads(path.read_text(encoding="utf-8"))
-    if not isinstance(scores, dict) or scores.get("schema_version") != SCHEMA_VERSION:
-        raise ValueError(f"{path}: expected schema_version {SCHEMA_VERSION}: make it anew with --overwrite")
-    return scores
+    try:
+        table = pq.read_table(path, page_checksum_verification=True)
+        table_depth(table)
+        known = table["status"].to_numpy() == "ok"
+        probability = table["probability"].to_numpy()
+        if (
+            not (np.isnan(probability) == ~known).all()
+            or not ((probability[known] >= 0) & (probability[known] <= 1)).all()
+        ):
+            raise ValueError("a probability does not fit its status")
+    except (KeyError, TypeError, ValueError, pa.ArrowException) as error:
+        raise ValueError(f"{path} is damaged: make the result anew with --overwrite") from error
+    return table
+
+
+def read_final_run(folder: Path) -> Run | None:
+    """The run of run.trec.gz, its order as it was scored; None where there is none."""
+    path = folder / "run.trec.gz"
+    if not path.exists():
+        return None
+    with gzip.open(path) as file:
+        empty = not file.read(1)
+    return {} if empty else read_run(path).run
 
 
 def dump(scores: Mapping[str, object]) -> str:
     """The text of scores.json: keys sorted, numbers as they are, undefined ones as null."""
-    return json.dumps(_finite(scores), indent=2, sort_keys=True, ensure_ascii=False, allow_nan=False) + "\n"
+    return json.dumps(_plain(scores), indent=2, sort_keys=True, ensure_ascii=False, allow_nan=False) + "\n"
 
 
 def score_entry(scores: Scores) -> dict[str, object]:
@@ -111,15 +152,17 @@ def score_entry(scores: Scores) -> dict[str, object]:
     }
 
 
-def write_per_question(folder: Path, questions: Sequence[Question], scores: Sequence[Scores]) -> None:
+def write_per_question(
+    folder: Path, questions: Sequence[Question], n_perspectives: Mapping[str, int], scores: Sequence[Scores]
+) -> None:
     """Write per_question.csv: a row per question, a column per metric; undefined values are empty."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(["question_id", "group", "n_perspectives", *(each.metric for each in scores)])
     for question in questions:
         values = [each.per_question[question.question_id] for each in scores]
-        shown = ["" if math.isnan(value) else repr(float(value)) for value in values]
-        writer.writerow([question.question_id, question.group, len(question.perspectives), *shown])
+        shown = ["" if math.isnan(value) else repr(round(float(value), DIGITS)) for value in values]
+        writer.writerow([question.question_id, question.group, n_perspectives[question.question_id], *shown])
     write_atomic(folder / "per_question.csv", text.getvalue())
 
 
@@ -127,8 +170,8 @@ def write_provenance(folder: Path, entry: Mapping[str, object]) -> None:
     """Add an entry to provenance.json: when, where and with what this result was made."""
     path = folder / "provenance.json"
     try:
-        history = json.loads(path.read_text(encoding="utf-8"))["history"]
-    except (OSError, ValueError, KeyError):
+        history = list(json.loads(path.read_text(encoding="utf-8"))["history"])
+    except (OSError, ValueError, KeyError, TypeError):
         history = []
     write_atomic(path, json.dumps({"history": [*history, entry]}, indent=2, sort_keys=True, default=str) + "\n")
 
@@ -169,11 +212,11 @@ def _revision() -> dict[str, object]:
     return {"commit": commit, "dirty": None if changes is None else bool(changes)}
 
 
-def _finite(value: object) -> object:
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
+def _plain(value: object) -> object:
+    if isinstance(value, float):
+        return round(value, DIGITS) if math.isfinite(value) else None
     if isinstance(value, Mapping):
-        return {key: _finite(item) for key, item in value.items()}
+        return {key: _plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_finite(item) for item in value]
+        return [_plain(item) for item in value]
     return value

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import signal
 import sys
@@ -16,10 +17,13 @@ from typing import TYPE_CHECKING, Any, TextIO
 from benchmarks.config import RunConfig, parse
 
 if TYPE_CHECKING:
+    from pyarrow import Table
+
     from benchmarks.resolve import Experiment
     from evaluator.metrics import Metric
 
 OK, MISTAKE, INTERRUPTED = 0, 2, 130
+PACKAGES = ("benchmarks", "corpora", "evaluator", "lm", "rerankers", "retrievers")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -28,13 +32,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         try:
             config = parse(arguments)
             with _cache(config.cache):
-                _act(config)
+                try:
+                    _act(config)
+                except SystemExit as error:
+                    raise RuntimeError(f"a plug-in ended the program with sys.exit({error.code!r})") from error
         except KeyboardInterrupt:
             _say("interrupted: the same command goes on where this one stopped")
             return INTERRUPTED
-        except BrokenPipeError:  # the reader of our output has left, as `head` does
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            return OK
         except (ValueError, OSError) as error:
             if not is_mistake(error):
                 raise
@@ -59,16 +63,18 @@ def run(config: RunConfig) -> tuple[dict[str, Any], Path]:
 def is_mistake(error: Exception) -> bool:
     """Whether an error is the user's: raised on purpose by this project, or a file that cannot be read or written.
 
-    Anything that a library raises from within is a bug, and keeps its traceback.
+    Anything else, what a library or a plug-in raises from within as well, is a bug and keeps its traceback.
     """
     if isinstance(error, OSError):
-        return error.filename is not None or error.errno is not None
+        return error.filename is not None or error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
     frames = traceback.extract_tb(error.__traceback__)
     root = str(Path(__file__).resolve().parent.parent)
-    ours = {
-        os.path.join(root, name) + os.sep for name in ("benchmarks", "corpora", "evaluator", "rerankers", "retrievers")
-    }
-    return bool(frames) and any(os.path.abspath(frames[-1].filename).startswith(folder) for folder in ours)
+    ours = {os.path.join(root, name) + os.sep for name in PACKAGES}
+    return (
+        bool(frames)
+        and any(os.path.abspath(frames[-1].filename).startswith(folder) for folder in ours)
+        and (frames[-1].line or "").startswith("raise")  # and not a slip of ours, such as int("")
+    )
 
 
 def _act(config: RunConfig) -> None:
@@ -92,7 +98,7 @@ def _act(config: RunConfig) -> None:
 
 def _until(experiment: Experiment) -> None:
     from benchmarks import pipeline
-    from benchmarks.scoring import label_table
+    from benchmarks.scoring import chosen_metrics, label_table
 
     stage, part = experiment.config.until, experiment.config.part()
     if stage == "index":
@@ -104,52 +110,71 @@ def _until(experiment: Experiment) -> None:
     elif stage == "rerank":
         pipeline.final_run(experiment)
     else:
+        if part is not None:
+            pipeline.require_search(experiment)
         run = pipeline.final_run(experiment)
-        run = run if part is None else pipeline.passages_of_part(run, part)
-        _, counts = label_table(experiment, run)
+        run = run if part is None else pipeline.passages_of_part(run, part, experiment.config.depth)
+        _, counts = label_table(experiment, run, chosen_metrics(experiment))
         _say(f"judge: {counts.needed} pairs needed, {counts.reused} reused, {counts.judged} judged")
-    _say(f"{stage}: done" + ("" if experiment.config.shard is None else f", part {experiment.config.shard}"))
+    done = f"{stage}: done" + ("" if part is None else f", part {experiment.config.shard}")
+    _say(done + ("" if part is None else "; once all parts are done, the same command without --shard joins them"))
 
 
 def _scored(experiment: Experiment) -> tuple[dict[str, Any], Path, list[str]]:
     """scores.json, its folder and the names of the metrics asked for; nothing is computed where all is there."""
-    from benchmarks.plan import result_folder
-    from benchmarks.results import read_scores
-    from benchmarks.scoring import chosen_metrics
-    from evaluator.metrics import parse_all
+    from benchmarks import results
+    from benchmarks.plan import read_scores, result_folder
+    from benchmarks.scoring import chosen_metrics, holes_filled
 
-    folder = result_folder(experiment)
+    config, folder = experiment.config, result_folder(experiment)
+    results.check_exports(config)
     metrics = chosen_metrics(experiment)
     asked = [metric.name for metric in metrics]
-    before = None if experiment.config.overwrite else read_scores(folder)
-    finished = before["scores"] if before else {}
-    if before is not None and set(asked) <= set(finished) and not experiment.config.export:
-        return before, folder, asked
-    return _compute(experiment, folder, parse_all([*asked, *finished])), folder, asked
+    before = None if config.overwrite else read_scores(folder)
+    known = None if config.overwrite else results.read_labels(folder)
+    if config.stored_only and known is not None and holes_filled(known):
+        before = known = None
+    if before is None or not set(asked) <= before["scores"].keys() or config.export:
+        before = _compute(experiment, folder, metrics, known)
+    return before, folder, asked
 
 
-def _compute(experiment: Experiment, folder: Path, metrics: Sequence[Metric]) -> dict[str, Any]:
+def _compute(experiment: Experiment, folder: Path, metrics: Sequence[Metric], known: Table | None) -> dict[str, Any]:
+    """Makes the result's files; those that are there already are taken, and only what is missing is added."""
     from benchmarks import results
     from benchmarks.pipeline import final_run
+    from benchmarks.plan import read_scores
     from benchmarks.scoring import label_table, score
+    from evaluator.metrics import parse
 
     started = time.time()
-    run = final_run(experiment)
-    results.write_final_run(folder, experiment, run)
-    entry: dict[str, object] = {}
-    if (folder / "labels.parquet").exists() and not experiment.config.overwrite:
-        table = results.read_labels(folder)
-    else:
-        table, counts = label_table(experiment, run)
-        results.write_labels(folder, table)
-        entry["judging"] = {"needed": counts.needed, "reused": counts.reused, "judged": counts.judged}
-    document, scores = score(experiment, run, table, metrics)
-    results.write_per_question(folder, experiment.scored, scores)
-    entry |= {"seconds": round(time.time() - started, 3), "metrics": [metric.name for metric in metrics]}
-    results.write_provenance(folder, {**entry, **results.surroundings(), "command": sys.argv})
-    for path in experiment.config.export:
-        results.export(Path(path).expanduser(), experiment, run)
-    return results.write_scores(folder, document)
+    run = results.read_final_run(folder) if known is not None else None
+    if run is None:
+        run = final_run(experiment)
+        results.write_final_run(folder, experiment, run)
+    while True:  # until no other process has added metrics meanwhile
+        stored = {} if experiment.config.overwrite else (read_scores(folder) or {"scores": {}})["scores"]
+        names = sorted({metric.name for metric in metrics} | stored.keys())
+        wanted = [parse(name) for name in names]
+        table, counts = label_table(experiment, run, wanted, known)
+        if table is not known:
+            replace = known is not None or experiment.config.overwrite or experiment.config.stored_only
+            known = table = results.write_labels(folder, table, replace=replace)
+        document, scores, n_perspectives = score(experiment, run, table, wanted)
+        results.write_per_question(folder, experiment.scored, n_perspectives, scores)
+        judging = {
+            "needed": counts.needed,
+            "reused": counts.reused,
+            "judged": counts.judged,
+            "cost_usd": counts.cost_usd,
+        }
+        entry = {"judging": judging, "seconds": round(time.time() - started, 3), "metrics": names}
+        results.write_provenance(folder, {**entry, **results.surroundings(), "command": sys.argv})
+        for path in experiment.config.export:
+            results.export(Path(path).expanduser(), experiment, run)
+        now = {} if experiment.config.overwrite else (read_scores(folder) or {"scores": {}})["scores"]
+        if now.keys() <= set(names):
+            return results.write_scores(folder, document)
 
 
 def _print_scores(experiment: Experiment) -> None:
@@ -157,15 +182,33 @@ def _print_scores(experiment: Experiment) -> None:
     from benchmarks.tables import report
 
     scores, folder, asked = _scored(experiment)
-    print(dump(scores), end="") if experiment.config.json else print(report(scores, asked, str(folder)))
+    text = dump(scores).rstrip("\n") if experiment.config.json else report(scores, asked, str(folder))
+    try:
+        print(text, flush=True)
+    except BrokenPipeError:  # the reader of our output has left, as `head` does
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _print_plan(experiment: Experiment) -> None:
-    from benchmarks.plan import plan
-    from benchmarks.scoring import chosen_metrics
+    from benchmarks.plan import Step, plan
+    from benchmarks.scoring import chosen_metrics, count_stored
 
     metrics = chosen_metrics(experiment)
-    for step in plan(experiment):
+
+    def judging() -> Step:
+        from benchmarks.pipeline import retrieved
+
+        if experiment.judge is None:
+            return Step("judge", True, "gold labels")
+        if experiment.reranker is not None:
+            return Step("judge", False, f"judge {experiment.config.judge}, on what the reranker gives")
+        needed, stored = count_stored(experiment, retrieved(experiment), metrics)
+        price = getattr(experiment.judge, "cost_usd_per_pair", None)
+        cost = "" if price is None else f", about {price * (needed - stored):.2f} USD"
+        what = f"judge {experiment.config.judge}: {needed} pairs, {stored} stored, {needed - stored} to judge{cost}"
+        return Step("judge", needed == stored, what)
+
+    for step in plan(experiment, [metric.name for metric in metrics], judging):
         print(f"{step.stage:7} {'done ' if step.done else 'to do'}  {step.what}")
     print(f"metrics        {' '.join(metric.name for metric in metrics)}")
 

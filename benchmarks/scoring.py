@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,14 +13,15 @@ from numpy.typing import NDArray
 from tqdm import tqdm
 
 from benchmarks.pipeline import passages
+from benchmarks.plan import SCHEMA_VERSION
 from benchmarks.resolve import Experiment
-from benchmarks.results import SCHEMA_VERSION, score_entry
+from benchmarks.results import score_entry
 from corpora.fingerprint import fingerprint
-from corpora.types import Question, Ranking, Run, Stance
+from corpora.types import Run, Stance
 from evaluator.judgements import Counts, JudgementStore
-from evaluator.labels import gold_labels, gold_pools, judged_labels, matrices
-from evaluator.metrics import Metric, parse
-from evaluator.statistics import by_perspectives, score_run
+from evaluator.labels import gold_labels, gold_pools, judged_labels, matrices, stored_pairs, table_depth
+from evaluator.metrics import Metric, parse, supported
+from evaluator.statistics import Value, by_perspectives, question_values, summarise
 from evaluator.types import Scores
 
 Matrix = NDArray[np.int8]
@@ -41,13 +43,13 @@ def chosen_metrics(experiment: Experiment) -> tuple[Metric, ...]:
         ValueError: A metric is unknown, looks deeper than ``--depth``, or needs qrels that are not there.
     """
     config = experiment.config
-    metrics = tuple(dict.fromkeys(parse(name) for name in config.metrics or default_metrics(experiment)))
-    for metric in metrics:
+    metrics = {metric.name: metric for metric in map(parse, config.metrics or default_metrics(experiment))}
+    for metric in metrics.values():
         if metric.depth is not None and metric.depth > config.depth:
             raise ValueError(f"{metric} looks deeper than --depth {config.depth}: raise --depth")
         if metric.needs == "pool" and experiment.judge is not None:
             raise ValueError(f"{metric} has nothing to normalise by: it needs gold labels (--judge gold)")
-    return metrics
+    return tuple(metrics.values())
 
 
 def default_metrics(experiment: Experiment) -> list[str]:
@@ -56,41 +58,68 @@ def default_metrics(experiment: Experiment) -> list[str]:
     gold = experiment.judge is None
     names = [f"{title}@{k}" for title in ("MRecall", "Precision") for k in ks]
     names += ["Precision@1", f"StRecall@{ks[0]}", f"{'alpha_nDCG' if gold else 'alpha_DCG'}@{ks[-1]}"]
-    if any({"supporting", "opposing"} <= {p.stance for p in q.perspectives} for q in experiment.scored):
+    if any(sorted(str(p.stance) for p in q.perspectives) == ["opposing", "supporting"] for q in experiment.scored):
         names += [f"{title}@{ks[0]}" for title in ("OnlySupporting", "OnlyOpposing", "Both", "Neither")]
     if gold:
-        names += ["CoverageDepth", f"Covered@{experiment.config.depth}", *(f"Judged@{k}" for k in ks)]
-    return names
+        names += ["CoverageDepth", f"Covered@{experiment.config.depth}"]
+    return [*names, *(f"Judged@{k}" for k in ks)]
 
 
-def label_table(experiment: Experiment, run: Run) -> tuple[pa.Table, Counts]:
-    """The labels of a run: gold, or from the judge and the store."""
-    questions = experiment.scored
+def label_table(
+    experiment: Experiment, run: Run, metrics: Iterable[Metric], known: pa.Table | None = None
+) -> tuple[pa.Table, Counts]:
+    """The labels of a run: gold, or from the judge and the store, as deep as the metrics look.
+
+    Args:
+        experiment: Says where labels come from.
+        run: The final run.
+        metrics: What will be computed.
+        known: Labels that the result has already: they are kept, and only deeper ranks are added.
+    """
+    questions, depth = experiment.scored, label_depth(experiment, metrics)
+    if known is not None and table_depth(known) >= depth:
+        return known, Counts()
     if experiment.judge is None:
         if experiment.qrels is None:
             raise TypeError("gold labels without qrels")
-        table = gold_labels(run, questions, experiment.qrels)
+        table = gold_labels(run, questions, experiment.qrels, depth)
         return table, Counts(needed=len(table))
-    with tqdm(total=_pairs(run, questions), desc="judge", unit="pair", disable=None, leave=False) as bar:
+    start = 0 if known is None else table_depth(known)
+    pairs = sum(len(run.get(q.question_id, ())[start:depth]) * len(q.perspectives) for q in questions)
+    with tqdm(total=pairs, desc="judge", unit="pair", disable=None, leave=False) as bar:
         return judged_labels(
             run,
             questions,
+            depth,
             passages(experiment),
             experiment.judge,
             fingerprint(experiment.judge),
             JudgementStore(),
+            known=known,
             stored_only=experiment.config.stored_only,
             progress=bar.update,
         )
 
 
-def oracle_labels(experiment: Experiment, question: Question, ranking: Ranking) -> Matrix:
-    """int8 (n, m): the gold labels of one question's pool, for rerankers that declare themselves oracles."""
-    if experiment.qrels is None:
-        raise ValueError(f"reranker {experiment.config.reranker!r} is an oracle: it needs qrels")
-    run = {question.question_id: ranking}
-    table = gold_labels(run, [question], experiment.qrels)
-    return matrices(table, run, [question])[question.question_id]
+def label_depth(experiment: Experiment, metrics: Iterable[Metric]) -> int:
+    """How many ranks are labelled: for a judge only what the metrics consult; gold labels cost nothing."""
+    whole = experiment.config.depth
+    return whole if experiment.judge is None else max((metric.depth or whole for metric in metrics), default=whole)
+
+
+def count_stored(experiment: Experiment, run: Run, metrics: Iterable[Metric]) -> tuple[int, int]:
+    """How many pairs a judge is needed for, and how many of these are stored."""
+    judge = experiment.judge
+    if judge is None:
+        raise TypeError("gold labels need no judge")
+    depth, store = label_depth(experiment, metrics), JudgementStore()
+    return stored_pairs(run, experiment.scored, depth, passages(experiment), judge, fingerprint(judge), store)
+
+
+def holes_filled(table: pa.Table) -> bool:
+    """Whether the store now has judgements that a ``--stored-only`` run had to do without."""
+    keys = table.filter(pc.equal(table["status"], "unjudged"))["key"].drop_null().to_pylist()
+    return bool(keys) and bool(JudgementStore().lookup(keys)[0].any())
 
 
 def labelled(experiment: Experiment, run: Run, table: pa.Table) -> Labelled:
@@ -103,7 +132,7 @@ def labelled(experiment: Experiment, run: Run, table: pa.Table) -> Labelled:
         return Labelled(labels, pools, stances)
     if experiment.qrels is None:
         raise ValueError("--perspectives relevant: only qrels can tell which perspectives have a relevant passage")
-    kept = {name: (pool == 1).any(axis=0) for name, pool in gold_pools(questions, experiment.qrels).items()}
+    kept = {name: supported(pool) for name, pool in gold_pools(questions, experiment.qrels).items()}
     return Labelled(
         {name: matrix[:, kept[name]] for name, matrix in labels.items()},
         None if pools is None else {name: pool[:, kept[name]] for name, pool in pools.items()},
@@ -113,11 +142,12 @@ def labelled(experiment: Experiment, run: Run, table: pa.Table) -> Labelled:
 
 def score(
     experiment: Experiment, run: Run, table: pa.Table, metrics: Sequence[Metric]
-) -> tuple[dict[str, object], list[Scores]]:
-    """What stands in scores.json, and the scores over all questions with their per-question values."""
+) -> tuple[dict[str, object], list[Scores], dict[str, int]]:
+    """What stands in scores.json, the scores over all questions, and the number of perspectives of each question."""
     questions, data = experiment.scored, labelled(experiment, run, table)
+    values = question_values(metrics, data.labels, pools=data.pools, stances=data.stances)
     groups = {question.question_id: question.group for question in questions}
-    overall = _scores(experiment, data, metrics, groups, macro=False)
+    overall = _summaries(experiment, metrics, values, groups)
     m_of_question = {name: matrix.shape[1] for name, matrix in data.labels.items()}
     document: dict[str, object] = {
         "schema_version": SCHEMA_VERSION,
@@ -134,33 +164,30 @@ def score(
     names = list(dict.fromkeys(groups.values()))
     if len(names) > 1 or experiment.task.macro:
         document["groups"] = {
-            name: {each.metric: score_entry(each) for each in _group(experiment, data, metrics, groups, name)}
+            name: {
+                each.metric: score_entry(each)
+                for each in _summaries(experiment, metrics, values, {q: g for q, g in groups.items() if g == name})
+            }
             for name in names
         }
-        macro = _scores(experiment, data, metrics, groups, macro=True)
+        macro = _summaries(experiment, metrics, values, groups, macro=True)
         document["macro"] = {each.metric: score_entry(each) for each in macro}
-    return document, overall
+    return document, overall, m_of_question
 
 
-def _scores(
-    experiment: Experiment, data: Labelled, metrics: Sequence[Metric], groups: Mapping[str, str], *, macro: bool
+def _summaries(
+    experiment: Experiment,
+    metrics: Sequence[Metric],
+    values: Mapping[str, Mapping[str, Value]],
+    groups: Mapping[str, str],
+    macro: bool = False,
 ) -> list[Scores]:
+    """The metrics over the questions of these groups."""
     seed = experiment.config.seed
-    return score_run(
-        metrics, data.labels, pools=data.pools, stances=data.stances, groups=groups, macro=macro, seed=seed
-    )
-
-
-def _group(
-    experiment: Experiment, data: Labelled, metrics: Sequence[Metric], groups: Mapping[str, str], name: str
-) -> list[Scores]:
-    ids = [question_id for question_id, group in groups.items() if group == name]
-    part = Labelled(
-        {each: data.labels[each] for each in ids},
-        None if data.pools is None else {each: data.pools[each] for each in ids},
-        {each: data.stances[each] for each in ids},
-    )
-    return _scores(experiment, part, metrics, dict.fromkeys(ids, name), macro=False)
+    return [
+        summarise(metric, {name: values[metric.name][name] for name in groups}, groups, macro, seed)
+        for metric in metrics
+    ]
 
 
 def _breakdown(scores: Scores, m_of_question: Mapping[str, int]) -> dict[str, dict[str, float | int]]:
@@ -169,8 +196,7 @@ def _breakdown(scores: Scores, m_of_question: Mapping[str, int]) -> dict[str, di
 
 def _label_counts(table: pa.Table) -> dict[str, int]:
     counts = {str(each["values"]): int(each["counts"]) for each in pc.value_counts(table["status"]).to_pylist()}
-    return {"pairs": len(table), **{status: counts.get(status, 0) for status in ("ok", "unparsed", "unjudged")}}
-
-
-def _pairs(run: Run, questions: Sequence[Question]) -> int:
-    return sum(len(run.get(question.question_id, ())) * len(question.perspectives) for question in questions)
+    if len(table) and not counts.get("ok"):
+        warnings.warn(f"not one of {len(table)} labels is known: these scores say nothing", stacklevel=2)
+    known = {status: counts.get(status, 0) for status in ("ok", "unparsed", "unjudged")}
+    return {"depth": table_depth(table), "pairs": len(table), **known}

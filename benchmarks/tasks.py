@@ -166,4 +166,5 @@ def task_fingerprint(task: Task) -> str:
 
 
 def _by_number(identifier: str) -> tuple[int, str]:
-    return (int(identifier), identifier) if identifier.isdecimal() else (1 << 62, identifier)
+    number = identifier.isdecimal() and len(identifier) < 18
+    return (int(identifier), identifier) if number else (1 << 62, identifier)

@@ -90,7 +90,7 @@ def export(
 
 
 def merge(store: JudgementStore, bundles: Sequence[Path]) -> str:
-    """Publishes the bundles' judgements that the store does not have or has otherwise, and returns a line with the counts."""
+    """Publishes the bundles' judgements that the store lacks or has otherwise, and returns a line with the counts."""
     n_rows = n_new = 0
     try:
         for path in bundles:

@@ -190,11 +190,13 @@ class Counts:
         needed: Pairs asked for.
         reused: Of these, pairs found in the store.
         judged: Answers by the judge; the rest of ``needed`` shared the input of another pair.
+        cost_usd: What these answers cost, as far as the judge says.
     """
 
     needed: int = 0
     reused: int = 0
     judged: int = 0
+    cost_usd: float = 0.0
 
 
 def stream(
@@ -257,6 +259,7 @@ def _ask(
             open_[i] = False
             writer.add(keys[i], judgement)
             counts.judged += 1
+            counts.cost_usd += judgement.cost_usd or 0.0
             for position in missing[keys[i]]:
                 yield position, judgement
     if open_.any():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import ClassVar, Literal, TypeAlias
 
 import numpy as np
@@ -66,6 +66,11 @@ class Metric:
     def parameters(cls) -> dict[str, float]:
         """Parameters of the metric and their default values."""
         return {f.name: f.default for f in fields(cls) if f.name not in ("k", "given")}  # type: ignore[misc]
+
+    @property
+    def plain_name(self) -> str:
+        """The name without parameters that only repeat a default: the same for all spellings of a metric."""
+        return replace(self, given=()).name
 
     @property
     def name(self) -> str:
@@ -134,5 +139,10 @@ def drop_unsupported(labels: Labels, pool: Labels) -> tuple[Labels, Labels]:
     Returns:
         Both with the remaining columns only, possibly none.
     """
-    supported = (pool == 1).any(axis=0)
-    return (labels, pool) if supported.all() else (labels[:, supported], pool[:, supported])
+    kept = supported(pool)
+    return (labels, pool) if kept.all() else (labels[:, kept], pool[:, kept])
+
+
+def supported(pool: Labels) -> NDArray[np.bool_]:
+    """Bool (m,): which perspectives some passage of the pool, int8 (p, m), supports."""
+    return np.asarray((pool == 1).any(axis=0))

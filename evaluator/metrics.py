@@ -26,10 +26,10 @@ from evaluator.coverage import (
     Redundancy,
     StRecall,
 )
-from evaluator.metric import Labels, Metric, Stances, drop_unsupported
+from evaluator.metric import Labels, Metric, Stances, drop_unsupported, supported
 from evaluator.ndeval import NNRBP, NRBP, PIA, AlphaDCG, AlphaNDCG, ApIA, ErrIA, NErrIA
 
-__all__ = ["METRICS", "Labels", "Metric", "Stances", "drop_unsupported", "parse", "parse_all"]
+__all__ = ["METRICS", "Labels", "Metric", "Stances", "drop_unsupported", "parse", "parse_all", "supported"]
 
 METRICS: dict[str, type[Metric]] = {
     metric.title: metric

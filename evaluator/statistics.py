@@ -214,7 +214,7 @@ def summarise(
         upper=_mean(*_arrays(uppers, groups, macro), macro) if metric.monotone else None,
         n_unjudged=sum(each.unjudged for each in values.values()),
         per_question=per_question,
-        **aggregate(metric.name, per_question, groups, macro, seed)._asdict(),
+        **aggregate(metric.plain_name, per_question, groups, macro, seed)._asdict(),
     )
 
 

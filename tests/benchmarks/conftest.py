@@ -111,6 +111,7 @@ def cli(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Callable[..., Out
 
     def call(*arguments: object) -> Outcome:
         own = ["--cache", tmp_path / "cache", "--output", tmp_path / "results"]
+        own = [each for i in (0, 2) if own[i] not in arguments for each in own[i : i + 2]]
         capsys.readouterr()
         code = main([str(argument) for argument in [*arguments, *own]])
         captured = capsys.readouterr()

@@ -129,6 +129,7 @@ def test_an_installed_retriever_gets_the_numbers_of_a_hand_calculation(bench, in
     assert outcome.means("MRecall@2", "MRecall@3", "Precision@1", "Precision@2") == [0, 0.5, 1, 0.5]
     assert outcome.means("CoverageDepth") == [3.5]
     retriever = json.loads(outcome.out)["config"]["retriever"]
+    assert len(retriever.pop("source")) == 64  # a stranger's code counts
     assert retriever == {
         "name": "word_overlap",
         "class": "word_overlap:WordOverlap",
@@ -355,9 +356,14 @@ def test_a_judge_by_import_path(bench, mine, task, run_file, tmp_path):
     # q2: p3 is loud (unparsed, twice), p4 birds, p5 cheap: covered at rank 3, the first unknown
     # MRecall@2: 0, 0; Precision@1: 1, 0; Precision@2: 1, 1/2; CoverageDepth: 3, 3
     assert outcome.means("MRecall@2", "Precision@1", "Precision@2", "CoverageDepth") == [0, 0.5, 0.75, 3]
-    assert json.loads(outcome.out)["labels"] == {"pairs": 12, "ok": 10, "unparsed": 2, "unjudged": 0}
+    assert json.loads(outcome.out)["labels"] == {"depth": 100, "pairs": 12, "ok": 10, "unparsed": 2, "unjudged": 0}
     (provenance,) = (tmp_path / "results").glob("*/*/*/provenance.json")
-    assert json.loads(provenance.read_text())["history"][0]["judging"] == {"needed": 12, "reused": 12, "judged": 0}
+    assert json.loads(provenance.read_text())["history"][0]["judging"] == {
+        "needed": 12,
+        "reused": 12,
+        "judged": 0,
+        "cost_usd": 0.0,
+    }
     doubtful = bench(*given, "--judge-args", "yes=0.4", "--json", path=(mine,))
     assert doubtful.means("MRecall@3", "Precision@1") == [0, 0]  # 0.4 is below the threshold of 0.5
     assert bench(*given, "--judge-args", "yes=0.4", "--threshold", "0.4", "--json", path=(mine,)).means(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import gzip
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -12,7 +13,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from tests.benchmarks.conftest import write_task
+from tests.benchmarks.conftest import PASSAGES, write_task
 
 ALL = ("--metrics", "MRecall@2", "Precision@2", "Precision@1", "StRecall@2", "Judged@2", "CoverageDepth")
 
@@ -150,7 +151,7 @@ def test_qrels_of_ones_own_replace_the_tasks(cli, task, run_file, tmp_path):
     )
     assert outcome.mean("Precision@2") == 0
     assert outcome.mean("Precision@3") == pytest.approx(1 / 6)  # a3 at rank 3 of q1; q2 has nothing
-    assert outcome.err == f"warning: --qrels {own}: 1 questions (such as 'q9') are not in the task\n"
+    assert outcome.err == f"warning: qrels {own}: 1 questions (such as 'q9') are not in the task\n"
     own.write_text("q1 q1.9 a3 1\n")
     assert "'q1.9'" in cli("--task", task, "--run", run_file, "--qrels", own).err
     own.write_text("other q1.1 a3 1\n")
@@ -177,6 +178,209 @@ def test_shards_of_a_search_are_merged_to_what_one_process_finds(cli, task, tmp_
     (tmp_path / "results").rename(tmp_path / "old")
     assert cli("--task", task, "--split", "all", *ALL, "--json").scores == whole
     assert len(list((tmp_path / "cache" / "search").iterdir())) == 3
+
+
+COUNTING = """
+import os
+from corpora.types import Hit
+class Words:
+    version = 1
+    def __init__(self, local: bool = False):
+        self.local = local
+    local_scores = LOCAL
+    def index(self, corpus):
+        open(os.environ["ASKED"], "a").write(f"index {len(corpus)}\\n")
+        return Index(list(corpus))
+class Index:
+    def __init__(self, passages):
+        self.passages = passages
+    def search(self, queries, k):
+        open(os.environ["ASKED"], "a").write(f"search {len(queries)}\\n")
+        found = []
+        for query in queries:
+            hits = [Hit(p.passage_id, float(sum(w in p.text.split() for w in query.text.split()))) for p in self.passages]
+            found.append(tuple(sorted((h for h in hits if h.score), key=lambda h: (-h.score, h.passage_id))[:k]))
+        return found
+def small():
+    from corpora.memory import MemoryCorpus
+    from corpora.types import Passage
+    return MemoryCorpus([Passage(*item) for item in PASSAGES], block_rows=2)
+class Turned:
+    def __init__(self, n: int = 0):
+        self.n = n
+    def rerank(self, pools):
+        open(os.environ["ASKED"], "a").write(f"rerank {len(pools)}\\n")
+        return [tuple(Hit(h.passage_id, float(i)) for i, h in enumerate(pool.ranking))[::-1] for pool in pools]
+class Even:
+    fingerprint = "even"
+    def render(self, pair):
+        return pair.passage.text + pair.perspective.text
+    def judge(self, pairs):
+        from evaluator.types import Judgement
+        for i, pair in enumerate(pairs):
+            open(os.environ["ASKED"], "a").write(f"judge {self.render(pair)}\\n")
+            yield i, Judgement("ok", float(len(self.render(pair)) % 2))
+"""
+
+
+@pytest.fixture
+def counting(tmp_path, monkeypatch):
+    """Plug-ins that write down what they are asked; the function gives the lines since the last call."""
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setenv("ASKED", str(tmp_path / "asked"))
+    for name in ("whole_words", "local_words"):
+        (tmp_path / f"{name}.py").write_text(
+            COUNTING.replace("LOCAL", str(name == "local_words")).replace("PASSAGES", repr([*PASSAGES.items()]))
+        )
+
+    def lines():
+        path = tmp_path / "asked"
+        found = path.read_text().splitlines() if path.exists() else []
+        path.write_text("")
+        return found
+
+    return lines
+
+
+def test_a_missing_part_is_made_and_a_published_one_is_not_made_again(cli, task, tmp_path, counting):
+    options = ("--task", task, "--split", "all", "--retriever", "whole_words:Words", *ALL, "--json")
+    assert cli(*options, "--until", "search", "--shard", "2/3").code == 0
+    assert counting() == ["index 6", "search 1"]
+    joined = cli(*options).scores
+    assert counting() == ["index 6", "search 1", "index 6", "search 1"], "two parts were missing"
+    whole = cli(*options, "--cache", tmp_path / "other-cache", "--output", tmp_path / "other-results").scores
+    assert joined == whole
+
+
+def test_parts_of_a_corpus_are_searched_apart_where_scores_are_local(cli, task, tmp_path, counting):
+    own = ("--corpus", "local_words:small", "--retriever", "local_words:Words")
+    options = ("--task", task, "--split", "all", *own, *ALL, "--json")
+    for i in (1, 2, 3):
+        assert cli(*options, "--until", "search", "--shard", f"{i}/3").code == 0
+    assert counting() == ["index 2", "search 3"] * 3, "six passages in blocks of two"
+    joined = cli(*options).scores
+    assert counting() == []
+    elsewhere = ("--cache", tmp_path / "other", "--output", tmp_path / "other-results")
+    assert cli(*options, *elsewhere).scores == joined
+    assert counting() == ["index 6", "search 3"]
+
+
+def test_reranking_and_judging_are_sharded_too(cli, task, tmp_path, counting):
+    own = ("--retriever", "whole_words:Words", "--reranker", "whole_words:Turned", "--judge", "whole_words:Even")
+    options = ("--task", task, "--split", "all", *own, "--metrics", "Precision@2", "CoverageDepth", "--json")
+    early = cli(*options, "--until", "rerank", "--shard", "1/2")
+    assert early.code == 2
+    assert "--until search" in early.err
+    assert cli(*options, "--until", "search").code == 0
+    counting()
+    for i in (1, 2):
+        assert cli(*options, "--until", "rerank", "--shard", f"{i}/2").code == 0
+    assert counting() == ["rerank 1", "rerank 2"], "one group each: animals with q1, travel with q2 and q3"
+    for i in (1, 2):
+        assert cli(*options, "--until", "judge", "--shard", f"{i}/2").code == 0
+    judged = counting()
+    assert len(judged) == len(set(judged)) > 5
+    joined = cli(*options).scores
+    assert counting() == [], "everything was published"
+    assert cli(*options, "--cache", tmp_path / "other", "--output", tmp_path / "other-results").scores == joined
+
+
+def test_a_run_file_reranked_at_another_depth_is_reranked_anew(cli, task, run_file, tmp_path, counting):
+    options = (
+        "--task",
+        task,
+        "--run",
+        run_file,
+        "--reranker",
+        "whole_words:Turned",
+        "--metrics",
+        "Precision@1",
+        "--json",
+    )
+    # Turned puts the last passage first: at depth 2 that is a2 and b1, both supporting; at depth 1 a1 and b2.
+    assert cli(*options, "--depth", 2).mean("Precision@1") == 1
+    assert cli(*options, "--depth", 1).mean("Precision@1") == 0.5
+
+
+def test_a_judge_is_asked_only_as_deep_as_the_metrics_look(cli, task, run_file, counting):
+    options = ("--task", task, "--run", run_file, "--judge", "whole_words:Even", "--json")
+    one = cli(*options, "--metrics", "Precision@1")
+    assert len(counting()) == 4  # 2 questions, 1 passage, 2 perspectives
+    assert one.scores["labels"] == {"depth": 1, "pairs": 4, "ok": 4, "unparsed": 0, "unjudged": 0}
+    assert "0 stored" not in cli(*options[:-1], "--metrics", "Precision@1", "--dry-run").out
+    both = cli(*options, "--metrics", "Precision@2")
+    assert len(counting()) == 4
+    assert both.scores["scores"]["Precision@1"] == one.scores["scores"]["Precision@1"]
+
+
+def test_a_result_grows_without_the_cache(cli, task, tmp_path, counting):
+    options = ("--task", task, "--retriever", "whole_words:Words", "--json")
+    cli(*options, "--metrics", "Precision@2")
+    shutil.rmtree(tmp_path / "cache" / "search")
+    counting()
+    assert cli(*options, "--metrics", "MRecall@2").code == 0
+    assert counting() == []
+
+
+def test_both_spellings_of_a_metric_are_printed_with_the_same_numbers(cli, task):
+    for names in (["alpha_nDCG@10"], ["alpha_nDCG(alpha=0.5)@10"], ["alpha_nDCG@10", "alpha_nDCG(alpha=0.5)@10"]):
+        outcome = cli("--task", task, "--metrics", *names)
+        assert outcome.code == 0
+        assert [line.split()[0] for line in outcome.out.splitlines()[3 : 3 + len(names)]] == names
+    scores = cli("--task", task, "--metrics", *names, "--json").scores["scores"]
+    assert scores[names[0]] == scores[names[1]]
+
+
+def test_a_run_with_the_ids_of_another_collection_is_refused(cli, task, tmp_path):
+    first = cli("--task", task, "--export", tmp_path / "out.jsonl", *ALL, "--json")
+    assert first.code == 0
+    other = tmp_path / "other.jsonl"
+    text = (tmp_path / "out.jsonl").read_text()
+    for passage in PASSAGES.values():
+        text = text.replace(passage, "quite different words about " + str(len(passage)))
+    other.write_text(text)
+    outcome = cli("--task", task, "--run", other)
+    assert outcome.code == 2
+    assert "have another text in the corpus" in outcome.err
+
+
+def test_a_berds_run_brings_its_own_questions_for_a_judge(cli, task, tmp_path, counting):
+    cli("--task", task, "--export", tmp_path / "out.jsonl", *ALL)
+    outcome = cli("--run", tmp_path / "out.jsonl", "--judge", "whole_words:Even", "--metrics", "Precision@1", "--json")
+    assert outcome.code == 0, outcome.err
+    assert outcome.scores["config"]["task"]["name"] == "out"
+    assert outcome.scores["questions"]["n"] == 2
+
+
+def test_a_retriever_that_finds_nothing_is_refused_and_not_scored_0(cli, task, tmp_path):
+    strange = tmp_path / "strange.trec"
+    strange.write_text("other Q0 a1 1 3.0 x\n")
+    outcome = cli("--task", task, "--retriever", "runfile", "--retriever-args", f"path={strange}")
+    assert outcome.code == 2
+    assert "found no passage for any of 2 queries" in outcome.err
+
+
+@pytest.mark.parametrize("name", ["scores.json", "labels.parquet"])
+@pytest.mark.parametrize("content", [b"", b"{}", b"\xff\xfe"])
+def test_a_damaged_result_is_named_and_made_anew_with_overwrite(cli, task, tmp_path, name, content):
+    first = cli("--task", task, *ALL, "--json")
+    path = folder_of(first, tmp_path) / name
+    path.write_bytes(content)
+    outcome = cli("--task", task, *ALL, "--json")
+    assert outcome.code == 2
+    assert str(path) in outcome.err
+    assert "--overwrite" in outcome.err
+    assert cli("--task", task, *ALL, "--json", "--overwrite").scores == first.scores
+
+
+def test_a_damaged_artefact_is_named(cli, task, tmp_path):
+    cli("--task", task, *ALL)
+    (path,) = (tmp_path / "cache" / "search").glob("*/rankings.parquet")
+    path.write_bytes(path.read_bytes()[:-9])
+    shutil.rmtree(tmp_path / "results")
+    outcome = cli("--task", task, *ALL)
+    assert outcome.code == 2
+    assert f"remove the folder {path.parent}" in outcome.err
 
 
 def test_dry_run_says_what_is_done_and_does_nothing(cli, task, tmp_path):
