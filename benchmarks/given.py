@@ -44,8 +44,8 @@ def given_run(path: Path, questions: Sequence[Question] | None, corpus: Corpus |
         where = "the qrels" if corpus is None else "the qrels or the corpus"
         raise ValueError(
             f"{path}: none of its {len(ids)} passages (such as {example!r}) is known to {where}: "
-            "check that run and task belong together; or remove the ids, so that passages are matched by title and text; "
-            "or score the texts with --judge"
+            "check that run and task belong together; or remove the ids, so that passages are matched by title and "
+            "text; or score the texts with --judge"
         )
     return file
 
