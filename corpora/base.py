@@ -1,9 +1,15 @@
-"""The protocol of a corpus: what is searched."""
+"""The protocol of a corpus: what is searched.
+
+Optional: a property ``span -> corpora.types.Span`` says where a corpus lies in the whole that it is a part of, so that
+what was made for a part (vectors) serves the whole, and the other way round. Without it a corpus is its own whole.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Protocol, Self, runtime_checkable
+
+from corpora.types import Span
 
 if TYPE_CHECKING:
     from corpora.types import Passage
@@ -48,3 +54,9 @@ class Corpus(Protocol):
     def for_question(self, question_id: str) -> Corpus:
         """The corpus that this question is searched in: itself, or a view for corpora gathered per question."""
         ...
+
+
+def span_of(corpus: Corpus) -> Span:
+    """Where the corpus lies in its whole; without a ``span`` of its own it is its own whole."""
+    span = getattr(corpus, "span", None)
+    return span if isinstance(span, Span) else Span(corpus.fingerprint, 0, len(corpus))

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Self
 
 from corpora.store import BLOCK_ROWS, duplicate_id, part_fingerprint, part_rows, record, unknown_id
-from corpora.types import Passage
+from corpora.types import Passage, Span
 
 
 class MemoryCorpus:
@@ -37,6 +37,11 @@ class MemoryCorpus:
     def fingerprint(self) -> str:
         """A hash of identifiers, titles, texts and urls in order; of a part: of the whole's and its rows."""
         return part_fingerprint(self._whole, self._start, self._start + len(self), self._rows)
+
+    @property
+    def span(self) -> Span:
+        """Where this corpus lies in the whole."""
+        return Span(self._whole, self._start, self._start + len(self))
 
     def __len__(self) -> int:
         """Number of passages."""

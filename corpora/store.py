@@ -26,7 +26,7 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from corpora.types import Passage
+from corpora.types import Passage, Span
 
 FORMAT = 1
 """Version of the files' layout: part of the key of every store that is kept as an artefact."""
@@ -229,6 +229,11 @@ class PassageStore:
     def fingerprint(self) -> str:
         """A hash of identifiers, titles, texts and urls in order; of a part: of the whole's and its rows."""
         return part_fingerprint(self._whole, self._start, self._stop, self._n)
+
+    @property
+    def span(self) -> Span:
+        """Where this corpus lies in the whole store."""
+        return Span(self._whole, self._start, self._stop)
 
     def __len__(self) -> int:
         """Number of passages."""

@@ -72,6 +72,21 @@ class Passage:
 
 
 @dataclass(frozen=True, slots=True)
+class Span:
+    """Where a corpus lies in the whole that it is a part of.
+
+    Attributes:
+        fingerprint: Of the whole corpus.
+        start: The whole's row that is this corpus' first.
+        stop: The whole's row after its last.
+    """
+
+    fingerprint: str
+    start: int
+    stop: int
+
+
+@dataclass(frozen=True, slots=True)
 class Hit:
     """One retrieved passage; a higher score is better."""
 
