@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from corpora import jsonl
+from corpora import stored
 from corpora.base import Corpus
 from corpora.demo import Demo
 from corpora.jsonl import Jsonl
@@ -56,7 +56,7 @@ def test_jsonl_of_a_file_and_of_its_folder(tmp_path, name):
 
 
 def test_jsonl_parts_are_jsonl(tmp_path, monkeypatch):
-    monkeypatch.setattr(jsonl, "build_store", lambda *a, **k: real(*a, **{**k, "block_rows": 10}))
+    monkeypatch.setattr(stored, "build_store", lambda *a, **k: real(*a, **{**k, "block_rows": 10}))
     from corpora.store import build_store as real
 
     corpus = Jsonl(write(tmp_path / "corpus.jsonl"))
@@ -75,7 +75,7 @@ def test_constructor_reads_and_writes_nothing(tmp_path, cache):
 
 def test_the_store_is_built_once_for_a_content(tmp_path, monkeypatch, cache):
     calls = []
-    monkeypatch.setattr(jsonl, "build_store", lambda *a, **k: calls.append(1) or real(*a, **k))
+    monkeypatch.setattr(stored, "build_store", lambda *a, **k: calls.append(1) or real(*a, **k))
     from corpora.store import build_store as real
 
     file = write(tmp_path / "corpus.jsonl")
