@@ -17,7 +17,7 @@ from sentence_transformers import SentenceTransformer
 from corpora.fingerprint import digest
 from corpora.types import Passage, Query
 from lm.base import QueryVectors
-from lm.batching import Batcher, Forward, find_devices
+from lm.batching import Batcher, Forward, check_sizes, find_batch_tokens, find_devices
 from lm.encoder import check_finite
 from lm.source import Source
 from lm.text import check_template, clean, fill_passage, shorten
@@ -37,7 +37,8 @@ class SentenceTransformerEncoder:
         dtype: ``fp32``, ``bf16`` or ``fp16``.
         device: None: all GPUs, else the CPU; ``cpu``, ``cuda`` (all), ``cuda:1``, ``cuda:0,cuda:2``.
         batch_size: At most this many texts at a time.
-        batch_tokens: At most about this many tokens at a time; halved for good where memory runs out.
+        batch_tokens: At most about this many tokens at a time, padding included; None: 2048 on a CPU,
+            65536 on a GPU. Halved for good where memory runs out.
     """
 
     version: ClassVar[int] = 1
@@ -53,20 +54,18 @@ class SentenceTransformerEncoder:
         max_length: int | None = None,
         dtype: Dtype = "fp32",
         device: str | None = None,
-        batch_size: int = 64,
-        batch_tokens: int = 16384,
+        batch_size: int = 256,
+        batch_tokens: int | None = None,
     ) -> None:
         if dtype not in DTYPES:
             raise ValueError(f"dtype={dtype}: expected one of {', '.join(DTYPES)}")
-        if max_length is not None and max_length < 1:
-            raise ValueError(f"max_length={max_length}: expected at least 1")
+        check_sizes(max_length=max_length, batch_size=batch_size, batch_tokens=batch_tokens)
         check_template("passage_template", passage_template, ("title", "text"))
         self.model, self.revision = model, revision
         self.passage_template = passage_template
         self.query_prompt, self.passage_prompt = query_prompt, passage_prompt
         self.max_length, self.dtype = max_length, dtype
         self.device, self.batch_size, self.batch_tokens = device, batch_size, batch_tokens
-        self._batcher = Batcher(batch_size, batch_tokens)
         self._source = Source(model, revision)
 
     @cached_property
@@ -105,6 +104,10 @@ class SentenceTransformerEncoder:
         texts = [clean(query.text) for query in queries]
         names = [f"query {query.query_id!r}" for query in queries]
         return QueryVectors(self._encode("encode_query", texts, self.query_prompt, names), np.arange(len(queries)))
+
+    @cached_property
+    def _batcher(self) -> Batcher:
+        return Batcher(self.batch_size, find_batch_tokens(self.batch_tokens, self.device))
 
     def _encode(self, method: str, texts: list[str], prompt: str | None, names: list[str]) -> NDArray[np.float32]:
         if not texts:
