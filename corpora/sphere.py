@@ -28,6 +28,8 @@ PASSAGE_BYTES = 750
 VECTOR_BYTES = 768 * 2
 GPU_PASSAGES_PER_S = 83
 """What DPR's authors report for one GPU of 2020: 21 million passages in 8.8 hours on 8 (arXiv 2004.04906, 5.4)."""
+VECTOR_LINES = 10
+"""So many times slower than others are lines read that carry their vectors as JSON (measured)."""
 
 _META = "https://dl.fbaipublicfiles.com/sphere/"
 _SOURCE, _LICENCE = "README of github.com/facebookresearch/Sphere (sizes rounded there; no checksums)", "CC BY-NC 4.0"
@@ -87,9 +89,11 @@ class Sphere(StoredCorpus):
         total = _LINES.get(self.source, PASSAGES) if self.path is None else self._about()
         kept = min(self.sample or total, total)
         disk, memory, _ = build_needs(kept, kept * PASSAGE_BYTES)
-        seconds = build_needs(total, 0)[2]
+        seconds = build_needs(total, 0)[2] * (VECTOR_LINES if self.source in _LINES else 1)
         if self.sample:
             memory += 2 * kept * PASSAGE_BYTES  # a sample is drawn in memory
+        if self.source == "dense":
+            memory += self._metadata_bytes()
         if self.path is None:
             disk += download + (self._download_bytes() if not self._unpacked() else 0)
         what = f"download {self._asset().urls[0]} ({size(download)}), " if download else ""
@@ -101,8 +105,14 @@ class Sphere(StoredCorpus):
         return (
             f"no Contriever index of Sphere is published: encoding {kept} passages takes about {hours:.0f} GPU hours "
             f"at {GPU_PASSAGES_PER_S} passages a second (DPR's authors, 2020: measure yours) and "
-            f"{kept * VECTOR_BYTES / 1e12:.2f} TB in fp16",
+            f"{kept * VECTOR_BYTES / 1e9:.1f} GB in fp16",
         )
+
+    def _metadata_bytes(self) -> int:
+        """Memory for the metadata of one partition, which can only be read as a whole."""
+        if self.path is None:
+            return 15 << 30  # 906 M / 32 rows of about 500 bytes
+        return 2 * max((folder / "meta.pkl").stat().st_size for folder in partitions(self._place()))
 
     def _asset(self) -> Asset:
         return {"lucene": SPARSE, "dense": DENSE}.get(self.source) or weaviate(self.source)

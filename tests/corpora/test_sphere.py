@@ -196,10 +196,10 @@ def test_the_plan_of_the_whole():
     assert "906000000 passages" in plan
     # archive and unpacked index of 775.6 GiB each, and 906 M times 790 bytes = 666.6 GiB
     assert "needs 2.2 TiB of disk" in plan
-    # 906,000,000 / 83 / 3,600 = 3,032 hours; 906,000,000 * 768 * 2 bytes = 1.39 TB
+    # 906,000,000 / 83 / 3,600 = 3,032 hours; 906,000,000 * 768 * 2 bytes = 1,391.6 GB
     assert "no Contriever index of Sphere is published" in plan
     assert "about 3032 GPU hours" in plan
-    assert "1.39 TB in fp16" in plan
+    assert "1391.6 GB in fp16" in plan
     assert "(1.2 TiB)" in Sphere("dense").pending()
     assert "sphere.1M.jsonl.tar.gz" in Sphere("1M").pending()
 

@@ -68,7 +68,10 @@ def test_windows_line_ends_and_a_long_text(tmp_path):
         (LINES + '6\t"never closed\ttitle\n7\ta\tb\n', r"x.tsv:7: found a quoted field that does not end on its line"),
         (LINES + "6 7\ta\tb\n", r"x.tsv:7: found id = '6 7', expected an id without white space"),
         (LINES + "\n", r"x.tsv:7: found 0 columns"),
-        (LINES + "3\ta\tb\n", r"x.tsv: passage identifier '3' is on lines 3 and 6 \(blank lines not counted\) \(nor is the header\)"),
+        (
+            LINES + "3\ta\tb\n",
+            r"x.tsv: passage identifier '3' is on lines 3 and 6 \(blank lines not counted\) \(nor is the header\)",
+        ),
         ("id\ttext\ttitle\n", r"x.tsv: the corpus is empty"),
         ("", r"x.tsv: found an empty file"),
     ],
