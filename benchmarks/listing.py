@@ -16,11 +16,15 @@ def listing() -> str:
     for registry in (TASKS, CORPORA, RETRIEVERS, RERANKERS, JUDGES):
         lines.append(f"{registry.kind}:")
         for each in registry.listing():
-            lines.append(
-                f"  {each.name:24} {each.source}" + ("" if each.problem is None else f"  BROKEN: {each.problem}")
-            )
+            told = f"BROKEN: {each.problem}" if each.problem else each.arguments
+            lines.append(f"  {each.name:24} {each.source}  {told}".rstrip())
         if registry is JUDGES:
             lines.append("  gold                     the qrels of the task")
     lines.append("metrics:")
-    lines += [f"  {title:24} {(metric.__doc__ or '').strip().splitlines()[0]}" for title, metric in METRICS.items()]
+    for title, metric in METRICS.items():
+        shown = ",".join(f"{name}={value}" for name, value in metric.parameters().items())
+        form = (
+            title + (f"({shown})" if shown else "") + {"required": "@k", "optional": "[@k]", "none": ""}[metric.cutoff]
+        )
+        lines.append(f"  {form:32} {(metric.__doc__ or '').strip().splitlines()[0]}")
     return "\n".join(lines)

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.resolve import Experiment
+from benchmarks.experiment import Experiment
 from corpora.artefacts import find_artefact, list_artefacts
 from corpora.fingerprint import describe, digest, fingerprint
 from corpora.types import Run

@@ -26,9 +26,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from benchmarks.config import RunConfig
+from benchmarks.experiment import Experiment
 from benchmarks.pipeline import passages
 from benchmarks.plan import safe
-from benchmarks.resolve import Experiment
 from corpora.artefacts import atomic_file, write_atomic
 from corpora.files import read_run, write_berds, write_dpr, write_run
 from corpora.types import Question, Run

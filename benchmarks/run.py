@@ -19,7 +19,7 @@ from benchmarks.config import RunConfig, parse
 if TYPE_CHECKING:
     from pyarrow import Table
 
-    from benchmarks.resolve import Experiment
+    from benchmarks.experiment import Experiment
     from evaluator.metrics import Metric
 
 OK, MISTAKE, INTERRUPTED = 0, 2, 130

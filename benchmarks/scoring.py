@@ -12,9 +12,9 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 from tqdm import tqdm
 
+from benchmarks.experiment import Experiment
 from benchmarks.pipeline import passages
 from benchmarks.plan import SCHEMA_VERSION
-from benchmarks.resolve import Experiment
 from benchmarks.results import score_entry
 from corpora.fingerprint import fingerprint
 from corpora.types import Run, Stance

@@ -61,7 +61,8 @@ def _notes(scores: Mapping[str, Any]) -> list[str]:
     if labels["unjudged"] or labels["unparsed"]:
         notes.append(
             f"{labels['unjudged']} of {labels['pairs']} labels are unknown and {labels['unparsed']} unparsed; "
-            "they count as unsupporting (see 'upper' in scores.json, and Judged@k)."
+            "they count as unsupporting ('unjudged': passages that a metric looked at; 'upper' in scores.json: the "
+            "mean if all were supports)."
         )
     if questions["without_passages"]:
         notes.append(f"{len(questions['without_passages'])} questions have no passage; they count with empty rankings.")

@@ -200,8 +200,8 @@ def _writable(folder: Path) -> Iterator[None]:
     except OSError as error:
         if error.errno not in _UNWRITABLE:
             raise
-        message = f"cannot write to {folder} ({error.strerror}): choose another folder, for the cache by --cache or "
-        raise ValueError(message + f"${CACHE_VARIABLE}") from error
+        message = f"cannot write to {folder} ({error.strerror}): choose another place: results --output, the cache "
+        raise ValueError(message + f"--cache or ${CACHE_VARIABLE}") from error
 
 
 def _alive(pid: int) -> bool:

@@ -24,11 +24,12 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """One line of ``--list``: a plug-in's name, where it comes from, and why it cannot be loaded (None: it can)."""
+    """One line of ``--list``: a plug-in's name, where it comes from, its arguments, and why it cannot be loaded."""
 
     name: str
     source: str
-    problem: str | None
+    arguments: str = ""
+    problem: str | None = None
 
 
 class Registry(Generic[T]):
@@ -90,12 +91,12 @@ class Registry(Generic[T]):
         """Every plug-in with its source and, where it cannot be loaded, the reason."""
         lines = []
         for name in self.names():
-            problem = None
+            source = " and ".join(self._found(name).values())
             try:
-                self.load(name)
+                arguments = " ".join(_signature(each) for each in _named(self.load(name)).values())
+                lines.append(Listed(name, source, arguments))
             except ValueError as error:
-                problem = str(error)
-            lines.append(Listed(name, " and ".join(self._found(name).values()), problem))
+                lines.append(Listed(name, source, problem=str(error)))
         return lines
 
     def _points(self) -> Iterable[EntryPoint]:

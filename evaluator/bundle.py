@@ -36,18 +36,35 @@ _ROWS = 65_536
 
 def parse_flags(arguments: Sequence[str] | None) -> argparse.Namespace:
     """Returns the flags of ``python -m evaluator.judgements``; exits with code 2 where they are wrong."""
-    parser = argparse.ArgumentParser(prog="python -m evaluator.judgements", description="Move and check judgements.")
-    parser.add_argument("--store", type=Path, metavar="FOLDER", help="default: judgements in the cache")
+    where = argparse.ArgumentParser(add_help=False, argument_default=argparse.SUPPRESS)
+    where.add_argument(
+        "--store", type=Path, metavar="FOLDER", help="the store itself (default: judgements in the cache)"
+    )
+    where.add_argument("--cache", type=Path, metavar="FOLDER", help="the cache that the store is in, as for the runs")
+    parser = argparse.ArgumentParser(
+        prog="python -m evaluator.judgements", description="Move and check judgements.", parents=[where]
+    )
     commands = parser.add_subparsers(dest="command", required=True)
-    export = commands.add_parser("export", help="write a bundle that another machine can merge")
+    export = commands.add_parser("export", help="write a bundle that another machine can merge", parents=[where])
     export.add_argument("--output", type=Path, required=True, metavar="BUNDLE.parquet")
-    export.add_argument("--labels", type=Path, nargs="+", action="extend", default=[], metavar="labels.parquet")
+    export.add_argument(
+        "--labels",
+        type=Path,
+        nargs="+",
+        action="extend",
+        default=[],
+        metavar="labels.parquet",
+        help="only the judgements of these results, with their ids (default: the whole store)",
+    )
     export.add_argument("--qrels", type=Path, metavar="FILE", help="also write TREC subtopic qrels of the labels")
     export.add_argument("--threshold", type=float, default=0.5, help="least probability of a 1 in the qrels")
-    merge = commands.add_parser("merge", help="put bundles into the store")
+    merge = commands.add_parser("merge", help="put bundles into the store", parents=[where])
     merge.add_argument("bundles", type=Path, nargs="+", metavar="BUNDLE.parquet")
-    commands.add_parser("verify", help="check the hashes of all segments")
-    return parser.parse_args(arguments)
+    commands.add_parser("verify", help="check the hashes of all segments", parents=[where])
+    flags = parser.parse_args(arguments)
+    cache = getattr(flags, "cache", None)
+    flags.store = getattr(flags, "store", None if cache is None else cache / "judgements")
+    return flags
 
 
 def export(
@@ -65,6 +82,8 @@ def export(
     """
     if qrels is not None and not labels:
         raise ValueError("--qrels needs --labels: the store itself knows no question or passage ids")
+    if output.resolve() in {path.resolve() for path in labels}:
+        raise ValueError(f"--output {output}: it is one of the labels that are read: choose another name")
     if not 0 <= threshold <= 1:
         raise ValueError(f"--threshold {threshold}: expected a number from 0 to 1")
     if labels:

@@ -273,13 +273,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     flags = bundle.parse_flags(arguments)
     store = JudgementStore(flags.store)
     try:
+        if flags.command == "export" and not flags.labels and not store.folder.is_dir():
+            raise ValueError(f"there is no store at {store.folder}: name another by --store or --cache")
         if flags.command == "verify":
             return _print_report(store)
         if flags.command == "merge":
             print(bundle.merge(store, flags.bundles))
         else:
             print(bundle.export(store, flags.output, flags.labels, flags.qrels, flags.threshold))
-    except ValueError as error:
+    except (ValueError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
     return 0

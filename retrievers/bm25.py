@@ -98,10 +98,15 @@ class BM25:
         """
         if self.method not in METHODS:
             raise ValueError(f"method {self.method!r} is unknown: expected one of {', '.join(METHODS)}")
+        if not (self.k1 >= 0 and 0 <= self.b <= 1 and self.k1 < float("inf")):
+            raise ValueError(f"k1={self.k1} b={self.b}: expected k1 of 0 or more, and b from 0 to 1")
         analyzer = Analyzer(self.stemmer, self.stop_words, self.title)
         key = digest({"retriever": index_fingerprint(self), "corpus": corpus.fingerprint})
         folder = artefact("index", key, lambda path: self._build(corpus, analyzer, path))
-        model = bm25s.BM25.load(folder, mmap=True, show_progress=False)
+        try:
+            model = bm25s.BM25.load(folder, mmap=True, show_progress=False)
+        except (OSError, ValueError, KeyError, EOFError) as error:
+            raise ValueError(f"the index {folder} is damaged: remove this folder, and it is made anew") from error
         # Plain views of the mapped files: slices of np.memmap cost more than the additions they are for.
         model.scores = {k: np.asarray(v) if isinstance(v, np.memmap) else v for k, v in model.scores.items()}
         return BM25Index(model, analyzer, corpus, self.threads)

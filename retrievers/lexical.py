@@ -32,7 +32,11 @@ class Analyzer:
             raise ValueError(
                 f"stemmer {stemmer!r} is unknown: expected one of {', '.join(Stemmer.algorithms())}, or None"
             )
-        self._stop_words = frozenset(bm25s.tokenization.Tokenizer(stopwords=stop_words).stopwords)
+        try:
+            self._stop_words = frozenset(bm25s.tokenization.Tokenizer(stopwords=stop_words).stopwords)
+        except ValueError as error:
+            message = f"stop_words {stop_words!r} is unknown: expected a language of bm25s, such as english, or none"
+            raise ValueError(message) from error
         self._stem = Stemmer.Stemmer(stemmer).stemWords if stemmer else None
         self._title = title
 

@@ -116,7 +116,8 @@ def installed(tmp_path_factory):
 def test_an_installed_package_is_listed_with_its_source(bench, installed):
     listed = bench("--list", path=(installed,))
     assert listed.code == 0, listed.err
-    assert re.search(r"^  word_overlap +word_overlap:WordOverlap of package word-overlap-retriever$", listed.out, re.M)
+    line = r"^  word_overlap +word_overlap:WordOverlap of package word-overlap-retriever  lower=True$"
+    assert re.search(line, listed.out, re.M)
     assert "BROKEN" not in listed.out
     assert "word_overlap" not in bench("--list").out
 

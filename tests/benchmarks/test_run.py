@@ -353,6 +353,24 @@ def test_a_berds_run_brings_its_own_questions_for_a_judge(cli, task, tmp_path, c
     assert outcome.scores["questions"]["n"] == 2
 
 
+def test_gold_labels_of_another_corpus_are_refused(cli, task, tmp_path):
+    other = tmp_path / "other.jsonl"
+    other.write_text('{"_id": "x1", "text": "cats and trains"}\n')
+    outcome = cli("--task", task, "--corpus", other)
+    assert outcome.code == 2
+    assert "none of 4 relevant passages of the qrels" in outcome.err
+    with (task / "qrels.txt").open("a") as qrels:
+        qrels.write("q1 q1.1 a77 1\n")
+    assert "1 of 5 relevant passages of the qrels (such as 'a77')" in cli("--task", task, *ALL).err
+
+
+def test_list_shows_arguments_and_metrics(cli):
+    text = cli("--list").out
+    assert "k1=1.5 b=0.75 stemmer=None" in text
+    assert "MRecall@k" in text
+    assert "alpha_nDCG(alpha=0.5)@k" in text
+
+
 def test_a_retriever_that_finds_nothing_is_refused_and_not_scored_0(cli, task, tmp_path):
     strange = tmp_path / "strange.trec"
     strange.write_text("other Q0 a1 1 3.0 x\n")

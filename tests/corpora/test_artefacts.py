@@ -170,7 +170,7 @@ def test_unwritable_place_is_one_clear_line(tmp_path, monkeypatch):
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("RETRIEVAL_DIVERSITY_CACHE", str(tmp_path / "file"))
     with pytest.raises(
-        ValueError, match=r"^cannot write to \S+file/index \(.*\): choose another folder.*--cache"
+        ValueError, match=r"^cannot write to \S+file/index \(.*\): choose another place.*--cache"
     ) as info:
         artefacts.artefact("index", "abc", lambda folder: None)
     assert "\n" not in str(info.value)

@@ -66,12 +66,15 @@ def test_judged_labels_take_the_threshold_when_scoring_and_judge_once(tmp_path):
     assert (counts.needed, counts.reused, counts.judged) == (6, 6, 0)
     assert again.equals(table)
     assert len(judge.asked) == 6
-    assert judged_labels(RUN, [Q1], 100, texts, judge, "judge-2", store)[1].judged == 6, "another judge, other judgements"
+    assert judged_labels(RUN, [Q1], 100, texts, judge, "judge-2", store)[1].judged == 6, (
+        "another judge, other judgements"
+    )
 
 
 def test_stored_only_asks_nothing(tmp_path):
     judge = Judge()
-    table, counts = judged_labels(RUN, [Q1], 100, texts, judge, "judge-1", JudgementStore(tmp_path), stored_only=True)
+    store = JudgementStore(tmp_path)
+    table, counts = judged_labels(RUN, [Q1], 100, texts, judge, "judge-1", store, stored_only=True)
     assert judge.asked == []
     assert counts.judged == 0
     assert np.array_equal(matrices(table, RUN, [Q1])["q1"], np.full((3, 2), -1))

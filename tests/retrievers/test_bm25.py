@@ -205,7 +205,7 @@ def test_index_is_the_same_in_every_process(tmp_path):
     [
         ({"method": "bm26"}, "method 'bm26' is unknown: expected one of lucene, robertson"),
         ({"stemmer": "klingon"}, "stemmer 'klingon' is unknown: expected one of arabic"),
-        ({"stop_words": "klingon"}, "klingon not recognized"),
+        ({"stop_words": "klingon"}, "stop_words 'klingon' is unknown"),
     ],
 )
 def test_wrong_arguments_are_named_when_used(arguments, message, cache):
