@@ -12,8 +12,8 @@ from __future__ import annotations
 import importlib.metadata
 import inspect
 import json
+import shutil
 import sys
-import tempfile
 import warnings
 from contextlib import ExitStack
 from pathlib import Path
@@ -167,17 +167,19 @@ class Lucene:
         return artefact("index", key, lambda folder: self._build(corpus, folder))
 
     def _build(self, corpus: Corpus, folder: Path) -> None:
-        with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".tmp-lucene-") as lines:
-            n = _write_lines(corpus, Path(lines), max(1, self.threads), self.title)
-            arguments = ["-collection", "JsonCollection", "-input", lines, "-index", str(folder), "-quiet"]
-            arguments += ["-threads", str(max(1, self.threads)), "-memoryBuffer", str(_buffer_mb()), "-storeDocvectors"]
-            arguments += ["-language", self.language, "-stemmer", self.stemmer or "none"]
-            arguments += ["-keepStopwords"] if self.stop_words is None else []
-            arguments += ["-pretokenized"] if self.pretokenized else []
-            try:
-                java_class("io.anserini.index.IndexCollection").main(arguments)
-            except Exception as error:
-                raise ValueError(f"Lucene cannot index this corpus: {java_message(error)}") from error
+        lines = folder / "lines"  # inside, so that it goes with the folder when the process is killed
+        lines.mkdir()
+        n = _write_lines(corpus, lines, max(1, self.threads), self.title)
+        arguments = ["-collection", "JsonCollection", "-input", str(lines), "-index", str(folder), "-quiet"]
+        arguments += ["-threads", str(max(1, self.threads)), "-memoryBuffer", str(_buffer_mb()), "-storeDocvectors"]
+        arguments += ["-language", self.language, "-stemmer", self.stemmer or "none"]
+        arguments += ["-keepStopwords"] if self.stop_words is None else []
+        arguments += ["-pretokenized"] if self.pretokenized else []
+        try:
+            java_class("io.anserini.index.IndexCollection").main(arguments)
+        except Exception as error:
+            raise ValueError(f"Lucene cannot index this corpus: {java_message(error)}") from error
+        shutil.rmtree(lines)
         reader = open_lucene_index(folder)
         found = reader.numDocs()
         reader.close()
