@@ -179,5 +179,7 @@ def _later(experiment: Experiment) -> list[Step]:
     if experiment.reranker is not None:
         steps.append(Step("rerank", False, f"reranker {config.reranker}"))
     pairs = sum(len(question.perspectives) for question in experiment.scored) * config.depth
-    judge = "gold labels" if experiment.judge is None else f"judge {config.judge}: at most {pairs} pairs"
+    judge = f"judge {config.judge or 'to be chosen'}: at most {pairs} pairs"
+    if experiment.judge is None and experiment.qrels is not None:
+        judge = "gold labels"
     return [*steps, Step("judge", False, judge), Step("score", False, f"result below {config.output}")]

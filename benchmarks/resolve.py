@@ -195,6 +195,8 @@ def _judge(config: RunConfig, task: Task, qrels: Qrels | None) -> Judge | None:
         if config.judge_args:
             raise ValueError("--judge-args: gold labels take no arguments")
         return None
+    if config.judge is None and (config.dry_run or config.until in ("index", "search", "rerank")):
+        return None  # nothing is judged yet
     if config.judge is None and "mistral" not in JUDGES.names():
         raise ValueError(
             f"task {task.name!r} has no qrels and this version has no judge of its own yet: "

@@ -198,6 +198,8 @@ def _print_plan(experiment: Experiment) -> None:
     def judging() -> Step:
         from benchmarks.pipeline import retrieved
 
+        if experiment.judge is None and experiment.qrels is None:
+            return Step("judge", False, "there are no qrels and no judge is chosen: give --judge, or --qrels FILE")
         if experiment.judge is None:
             return Step("judge", True, "gold labels")
         if experiment.reranker is not None:

@@ -41,7 +41,17 @@ class Task(Protocol):
         ...
 
 
-TASKS: Registry[Task] = Registry("tasks", {"demo": "benchmarks.tasks:Demo"})
+TASKS: Registry[Task] = Registry(
+    "tasks",
+    {
+        "arguana": "benchmarks.question_sets:Arguana",
+        "berds": "benchmarks.question_sets:Berds",
+        "demo": "benchmarks.tasks:Demo",
+        "kialo": "benchmarks.question_sets:Kialo",
+        "opinionqa": "benchmarks.question_sets:OpinionQA",
+        "perspectrum": "benchmarks.perspectrum:Perspectrum",
+    },
+)
 
 
 class Folder:

@@ -3,6 +3,16 @@
 from corpora.base import Corpus
 from corpora.registry import Registry
 
-CORPORA: Registry[Corpus] = Registry("corpora", {"demo": "corpora.demo:Demo", "jsonl": "corpora.jsonl:Jsonl"})
+CORPORA: Registry[Corpus] = Registry(
+    "corpora",
+    {
+        "demo": "corpora.demo:Demo",
+        "hub": "corpora.hub:Hub",
+        "jsonl": "corpora.jsonl:Jsonl",
+        "sphere": "corpora.sphere:Sphere",
+        "wikipedia": "corpora.wikipedia:Wikipedia",
+    },
+    extras={"hub": "hub"},
+)
 
 __all__ = ["CORPORA", "Corpus"]

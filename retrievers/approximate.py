@@ -110,7 +110,7 @@ def _build(vectors: Vectors, factory: str, train_rows: int, folder: Path) -> Non
         index = faiss.index_factory(vectors.dimension, factory, faiss.METRIC_INNER_PRODUCT)
         if not index.is_trained:
             rows = np.random.default_rng(0).choice(len(vectors), size=train_rows, replace=False)
-            index.train(vectors.take(np.sort(rows) + vectors.start))
+            index.train(vectors.take(np.sort(rows) + vectors.start).astype(np.float32))
     with tqdm(total=len(vectors), desc=factory, unit=" passages", disable=not sys.stderr.isatty()) as bar:
         for _, block in vectors.blocks(block_rows(vectors.dimension)):
             index.add(np.ascontiguousarray(block, dtype=np.float32))

@@ -98,12 +98,14 @@ class Vectors:
         ]
         return found[0] if len(found) == 1 else np.concatenate(found)
 
-    def take(self, rows: NDArray[np.int64]) -> NDArray[np.float32]:
-        """float32 (n, d): the vectors of these rows of the whole, in this order."""
-        out = np.empty((len(rows), self.dimension), dtype=np.float32)
+    def take(self, rows: NDArray[np.int64]) -> NDArray[np.float64]:
+        """float64 (n, d): the vectors of these rows of the whole, in this order."""
+        out = np.empty((len(rows), self.dimension), dtype=np.float64)
         for piece in self._pieces:
-            here = np.flatnonzero((rows >= piece.start) & (rows < piece.stop))
-            if len(here):
+            here = (rows >= piece.start) & (rows < piece.stop)
+            if here.all():
+                out[:] = piece.data[rows - piece.start]
+            elif here.any():
                 out[here] = piece.data[rows[here] - piece.start]
         return out
 
