@@ -30,6 +30,7 @@ FORMAT = 1
 ROWS_PER_LIST = 64
 """Training vectors per inverted list: FAISS warns below 39."""
 MIN_TRAIN_ROWS = 65536
+_TAKEN = 8192
 
 
 def build(vectors: Vectors, factory: str, train_rows: int | None = None) -> Path:
@@ -110,7 +111,11 @@ def _build(vectors: Vectors, factory: str, train_rows: int, folder: Path) -> Non
         index = faiss.index_factory(vectors.dimension, factory, faiss.METRIC_INNER_PRODUCT)
         if not index.is_trained:
             rows = np.random.default_rng(0).choice(len(vectors), size=train_rows, replace=False)
-            index.train(vectors.take(np.sort(rows) + vectors.start).astype(np.float32))
+            rows.sort()
+            sample = np.empty((train_rows, vectors.dimension), dtype=np.float32)
+            for at in range(0, train_rows, _TAKEN):
+                sample[at : at + _TAKEN] = vectors.take(rows[at : at + _TAKEN] + vectors.start)
+            index.train(sample)
     with tqdm(total=len(vectors), desc=factory, unit=" passages", disable=not sys.stderr.isatty()) as bar:
         for _, block in vectors.blocks(block_rows(vectors.dimension)):
             index.add(np.ascontiguousarray(block, dtype=np.float32))
