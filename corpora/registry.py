@@ -55,7 +55,7 @@ class Registry(Generic[T]):
         """
         if ":" in name:
             return self._import(name, name)
-        found = self._found(name)
+        found = self._found(name) or self._found(name.replace("-", "_"))  # sentence-transformer is known too
         if not found:
             raise ValueError(self._unknown(name))
         if len(found) > 1:

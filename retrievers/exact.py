@@ -25,8 +25,8 @@ from retrievers.vectors import Ids, Vectors
 
 MARGIN = 32
 """Candidates beyond k that are scored again."""
-BLOCK_FLOATS = 1 << 26
-"""Numbers per block: 256 MiB in fp32."""
+BLOCK_FLOATS = 1 << 24
+"""Numbers per block: 64 MiB in fp32, which FAISS multiplies faster than larger ones."""
 
 _PAIRS = 256  # at a time: their vectors stay in the processor's cache
 _WIDE_ROWS = 4096
@@ -93,6 +93,9 @@ def candidates(
 
     def measured() -> Iterator[Block]:
         nonlocal norm
+        if known is not None and device == "cpu" and vectors.mapped:
+            yield from vectors.pieces()  # FAISS goes through mapped fp32 numbers in small blocks of its own
+            return
         for start, block in vectors.blocks(block_rows(vectors.dimension)):
             if known is None:
                 norm = max(norm, _longest(block))
@@ -188,7 +191,8 @@ def canonical(
     out = np.empty(len(rows), dtype=np.float64)
     order = np.argsort(rows, kind="stable")  # read the disk in its own order
     step = max(1, _PAIRS // int(counts.max()))
-    for at in range(0, len(order), step):
+
+    def score(at: int) -> None:
         pairs = order[at : at + step]
         n = counts[query[pairs]]
         begins = np.cumsum(n) - n
@@ -197,6 +201,10 @@ def canonical(
         products = np.repeat(products, n, axis=0) if len(which) > len(pairs) else products
         products *= queries.vectors[which]
         out[pairs] = np.maximum.reduceat(products.sum(axis=1), begins)
+
+    with ThreadPoolExecutor(faiss.omp_get_max_threads()) as pool:  # NumPy works outside of Python's lock
+        for _ in pool.map(score, range(0, len(order), step)):
+            pass
     return out
 
 

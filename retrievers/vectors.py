@@ -91,6 +91,16 @@ class Vectors:
         for start, stop in cut(self.start, self.stop, rows):
             yield start, self.read(start, stop)
 
+    @property
+    def mapped(self) -> bool:
+        """Whether all vectors are fp32 in one piece each, so that they can be searched where they lie."""
+        return all(p.data.dtype == np.float32 and p.data.flags.c_contiguous for p in self._pieces)
+
+    def pieces(self) -> Iterator[tuple[int, NDArray[np.floating]]]:
+        """First row and vectors as stored, shard by shard: views of mapped files."""
+        for piece in self._pieces:
+            yield piece.start, piece.data
+
     def read(self, start: int, stop: int) -> NDArray[np.floating]:
         """(stop - start, d) as stored: a view where one shard has them all."""
         found = [

@@ -306,3 +306,8 @@ def test_convert(value, to, expected):
 def test_convert_says_what_was_expected(value, to, message):
     with pytest.raises(ValueError, match=f"^{message}$"):
         convert(value, to)
+
+
+def test_a_name_may_be_written_with_hyphens():
+    registry = Registry("retrievers", {"rank_bm25": "retrievers.rank_bm25:RankBM25"})
+    assert registry.load("rank-bm25") is registry.load("rank_bm25")

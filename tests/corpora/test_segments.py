@@ -359,7 +359,7 @@ def test_missing_folder_is_empty(store):
 def test_unwritable_folder_is_one_clear_line(tmp_path):
     (tmp_path / "file").write_text("")
     store = Segments(tmp_path / "file", SCHEMA)
-    with pytest.raises(ValueError, match=r"^cannot write to .*file \(.*\): choose another folder"):
+    with pytest.raises(ValueError, match=r"^cannot write to .*file \(.*\): choose another place"):
         store.publish([key(1)], columns([1.0]))
     with pytest.raises(ValueError, match="cannot read the folder"):
         store.load()
