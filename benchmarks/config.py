@@ -47,6 +47,9 @@ class RunConfig:
     query: Literal["question", "supporting", "opposing"] = _flag(
         "question", "what is sent to the retriever; the stances restrict the run to questions that have both"
     )
+    merge: Literal["round_robin", "rrf", "max"] = _flag(
+        "round_robin", "how the rankings of several queries of a question become one"
+    )
     retriever: str = _flag("bm25", "a name or module:Class", "NAME")
     retriever_args: tuple[str, ...] = _flag((), "key=value arguments of the retriever", "KEY=VALUE")
     run: str | None = _flag(None, "score this run file (TREC, BERDS JSONL, DPR JSON) instead of searching", "FILE")

@@ -85,6 +85,7 @@ class Experiment:
             },
             "qrels": self.qrels_fingerprint,
             "query": config.query,
+            "merge": None if config.query == "question" else config.merge,
             "perspectives": config.perspectives,
             "limit": config.limit,
             "corpus": None

@@ -24,7 +24,7 @@ from corpora.fingerprint import digest
 from corpora.types import Passage, Pool, Query, Question, Ranking, Run
 from evaluator.labels import gold_labels, matrices
 from retrievers.base import Retriever
-from retrievers.merge import best_first, round_robin
+from retrievers.merge import MERGES, best_first
 
 T = TypeVar("T")
 QUERIES_AT_ONCE = 256
@@ -109,7 +109,8 @@ def retrieved(experiment: Experiment) -> Run:
     lists: dict[str, list[Ranking]] = {question.question_id: [] for question in experiment.searched}
     for query in experiment.queries:
         lists[query.question_id].append(raw.get(query.query_id, ()))
-    return {question_id: round_robin(rankings, depth) for question_id, rankings in lists.items()}
+    merge = MERGES[experiment.config.merge]
+    return {question_id: merge(rankings, depth) for question_id, rankings in lists.items()}
 
 
 def final_run(experiment: Experiment) -> Run:

@@ -129,6 +129,33 @@ def test_query_by_stance_runs_on_the_questions_that_have_both(cli, task):
     assert "1 questions lack a stance and are not applicable: q2" in table
 
 
+def test_the_rankings_of_several_queries_are_merged_as_asked(cli, task, counting):
+    questions = [json.loads(line) for line in (task / "questions.jsonl").read_text().splitlines()]
+    questions[0]["perspectives"].append({"perspective_id": "q1.3", "text": "trains late", "stance": "supporting"})
+    (task / "questions.jsonl").write_text("".join(json.dumps(question) + "\n" for question in questions))
+    own = (
+        "--task",
+        task,
+        "--query",
+        "supporting",
+        "--retriever",
+        "whole_words:Words",
+        "--metrics",
+        "Precision@2",
+        "--json",
+    )
+    # "cats are good": a1 2 (cats, are), a2 1, a3 1, b2 1; "trains late": b2 2, b1 1.
+    # Round robin: a1 b2 a2 b1 a3; best score: a1 2, b2 2, then ids; rank fusion: b2 1/62 + 1/61 before a1 1/61.
+    found = {}
+    for merge in ("round_robin", "max", "rrf"):
+        run = task / f"{merge}.trec"
+        assert cli(*own, "--merge", merge, "--export", run).code == 0
+        found[merge] = [line.split()[2] for line in run.read_text().splitlines()]
+    assert found["round_robin"] == ["a1", "b2", "a2", "b1", "a3"]
+    assert found["max"] == ["a1", "b2", "a2", "a3", "b1"]
+    assert found["rrf"][:2] == ["b2", "a1"]
+
+
 def test_perspectives_relevant_leaves_out_what_no_passage_supports(cli, task, run_file):
     (task / "qrels.txt").write_text("q1 q1.1 a1 1\nq2 q2.1 b1 1\n")
     counted = cli("--task", task, "--run", run_file, "--metrics", "StRecall@2", "--json")
