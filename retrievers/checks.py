@@ -13,13 +13,14 @@ from __future__ import annotations
 import inspect
 import itertools
 import math
-import sys
-import threading
 from collections.abc import Callable, Iterable, Sequence
 
+from corpora.checks import CheckError, watched
 from corpora.memory import MemoryCorpus
 from corpora.types import Hit, Passage, Query, Ranking
 from retrievers.base import Retriever
+
+__all__ = ["PASSAGES", "QUERIES", "CheckError", "check_retriever"]
 
 Make = Callable[[], Retriever]
 
@@ -47,10 +48,6 @@ QUERIES = (
     Query("q7", "q7", "tax"),
 )
 """The queries of the checks: the fifth is empty, and no passage has a word of the sixth."""
-
-
-class CheckError(ValueError):
-    """A retriever breaks a promise; the message says in one line which one and how."""
 
 
 def check_retriever(retriever: Retriever | Make, *, reads_text: bool = True) -> None:
@@ -84,7 +81,7 @@ def check_constructor(make: Make) -> None:
     for name, value in arguments.items():
         if getattr(copy, name) is not value and getattr(copy, name) != value:
             raise CheckError(f"argument {name}={value!r} is kept as {getattr(copy, name)!r}: keep what was given")
-    events = _watched(lambda: type(first)(**arguments))
+    events = watched(lambda: type(first)(**arguments))
     if events:
         raise CheckError(f"the constructor does {events[0]}: load on first use instead")
 
@@ -202,43 +199,6 @@ def _arguments(cls: type, instance: object) -> dict[str, object]:
     if lost:
         raise CheckError(f"constructor arguments are not kept under their own names: {', '.join(lost)}")
     return {name: getattr(instance, name) for name in names}
-
-
-class _Watching(threading.local):
-    """What this thread does while it is watched; None: not watched."""
-
-    events: list[str] | None = None
-
-
-_watching = _Watching()
-_SIDE_EFFECTS = (
-    "open",
-    "os.mkdir",
-    "os.remove",
-    "os.rename",
-    "socket.connect",
-    "socket.getaddrinfo",
-    "subprocess.Popen",
-)
-
-
-def _watched(call: Callable[[], object]) -> list[str]:
-    """What a call does to files, network and processes; imports have happened in an earlier call."""
-    if not hasattr(_audit, "installed"):
-        sys.addaudithook(_audit)
-        _audit.installed = True  # type: ignore[attr-defined]
-    events: list[str] = []
-    _watching.events = events
-    try:
-        call()
-    finally:
-        _watching.events = None
-    return events
-
-
-def _audit(event: str, arguments: tuple[object, ...]) -> None:
-    if event in _SIDE_EFFECTS and _watching.events is not None:
-        _watching.events.append(f"{event} {arguments[0]!r}")
 
 
 def _search(index: object, queries: Sequence[Query], k: int, passages: Iterable[Passage]) -> list[Ranking]:

@@ -15,16 +15,17 @@ import gc
 import inspect
 import math
 import operator
-import sys
-import threading
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from corpora.checks import CheckError, watched
 from corpora.fingerprint import fingerprint
 from corpora.types import Passage, Perspective, Question
 from evaluator.judgements import check_judgement
 from evaluator.judges.base import Judge
 from evaluator.types import Judgement, Pair
+
+__all__ = ["CHECKS", "PAIRS", "CheckError", "check_judge"]
 
 Make = Callable[[], Judge]
 
@@ -69,10 +70,6 @@ MANY = 1000
 """Pairs for the check of streaming: more than a judge takes at once."""
 ROUNDING = 1e-3
 """Labels may change where a probability is this near to a threshold."""
-
-
-class CheckError(ValueError):
-    """A judge breaks a promise; the message says in one line which one and how."""
 
 
 @dataclass(frozen=True)
@@ -126,7 +123,7 @@ def check_constructor(given: Given) -> None:
     for name, value in arguments.items():
         if getattr(copy, name) is not value and getattr(copy, name) != value:
             raise CheckError(f"argument {name}={value!r} is kept as {getattr(copy, name)!r}: keep what was given")
-    events = _watched(lambda: cls(**arguments))
+    events = watched(lambda: cls(**arguments))
     if events:
         raise CheckError(f"the constructor does {events[0]}: load on first use instead")
 
@@ -401,40 +398,3 @@ def _alive() -> int:
 
 def _line(error: Exception) -> str:
     return " ".join(str(error).split())
-
-
-class _Watching(threading.local):
-    """What this thread does while it is watched; None: not watched."""
-
-    events: list[str] | None = None
-
-
-_watching = _Watching()
-_SIDE_EFFECTS = (
-    "open",
-    "os.mkdir",
-    "os.remove",
-    "os.rename",
-    "socket.connect",
-    "socket.getaddrinfo",
-    "subprocess.Popen",
-)
-
-
-def _watched(call: Callable[[], object]) -> list[str]:
-    """What a call does to files, network and processes; imports have happened in an earlier call."""
-    if not hasattr(_audit, "installed"):
-        sys.addaudithook(_audit)
-        _audit.installed = True  # type: ignore[attr-defined]
-    events: list[str] = []
-    _watching.events = events
-    try:
-        call()
-    finally:
-        _watching.events = None
-    return events
-
-
-def _audit(event: str, arguments: tuple[object, ...]) -> None:
-    if event in _SIDE_EFFECTS and _watching.events is not None:
-        _watching.events.append(f"{event} {arguments[0]!r}")
