@@ -70,7 +70,9 @@ class RunConfig:
     stored_only: bool = _flag(False, "judge nothing: take the judgements that are stored, and count the holes")
     limit: int | None = _flag(None, "only the first so many questions", "N")
     seed: int = _flag(0, "seed of the bootstrap intervals", "N")
-    k: tuple[int, ...] = _flag((5, 10), "cut-offs of the default metrics", "K", identity=False)
+    k: tuple[int, ...] = _flag(
+        (), "cut-offs of the default metrics (default: 5 10, as far as --depth goes)", "K", identity=False
+    )
     metrics: tuple[str, ...] = _flag(
         (), "metrics by name, such as MRecall@5 alpha_nDCG@10 (default: a set made from --k)", "METRIC", identity=False
     )
@@ -110,7 +112,6 @@ class RunConfig:
                 bool(self.run and self.until in ("index", "search")),
             ),
             (f"--limit {self.limit}: give 1 or more", self.limit is not None and self.limit < 1),
-            ("--k needs at least one cut-off", not self.k),
             (f"--k {min(self.k, default=1)}: a cut-off is 1 or more", min(self.k, default=1) < 1),
             (
                 f"--k {max(self.k, default=1)} exceeds --depth {self.depth}: raise --depth or lower --k",
@@ -137,6 +138,11 @@ class RunConfig:
             if wrong:
                 raise ValueError(problem)
         self.part()
+
+    @property
+    def cutoffs(self) -> tuple[int, ...]:
+        """The cut-offs of the default metrics, ascending."""
+        return tuple(sorted(set(self.k or [k for k in (5, 10) if k <= self.depth] or [self.depth])))
 
     def part(self) -> tuple[int, int] | None:
         """(i, n) of ``--shard``, i counted from 0; None without it.

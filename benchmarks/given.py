@@ -13,6 +13,8 @@ from corpora.types import Hit, Qrels, Question, Ranking
 
 SAMPLE = 200
 """So many passages of a run are compared with the corpus's own texts."""
+GOLD_SAMPLE = 2000
+"""So many relevant passages of the qrels are looked up in the corpus."""
 
 
 def given_run(path: Path, questions: Sequence[Question] | None, corpus: Corpus | None, qrels: Qrels | None) -> RunFile:
@@ -39,6 +41,8 @@ def given_run(path: Path, questions: Sequence[Question] | None, corpus: Corpus |
     if corpus is not None:
         _check_texts(path, file, corpus)
     ids = {hit.passage_id for ranking in file.run.values() for hit in ranking}
+    if ids and corpus is not None and ids.isdisjoint(judged):
+        check_gold(qrels, file.run.keys(), corpus)
     if ids and ids.isdisjoint(judged) and not _any_known(sorted(ids), corpus):
         example = min(ids)
         where = "the qrels" if corpus is None else "the qrels or the corpus"
@@ -48,6 +52,35 @@ def given_run(path: Path, questions: Sequence[Question] | None, corpus: Corpus |
             "text; or score the texts with --judge"
         )
     return file
+
+
+def check_gold(qrels: Qrels, question_ids: Collection[str], corpus: Corpus) -> None:
+    """Refuses gold labels that are about another corpus: every score would be 0, and mean nothing.
+
+    Args:
+        qrels: The gold labels.
+        question_ids: Only the labels of these questions are looked at.
+        corpus: What they should be about; a sample of the relevant passages is looked up in it.
+    """
+    named = sorted(
+        {
+            passage_id
+            for question_id in question_ids
+            for passages in qrels.get(question_id, {}).values()
+            for passage_id, relevance in passages.items()
+            if relevance > 0
+        }
+    )
+    sample = named[:: max(1, len(named) // GOLD_SAMPLE)]
+    absent = [passage_id for passage_id in sample if not _any_known([passage_id], corpus)]
+    if not absent:
+        return
+    text = (
+        f"{len(absent)} of {len(sample)} relevant passages of the qrels (such as {absent[0]!r}) are not in the corpus"
+    )
+    if len(absent) == len(sample):
+        raise ValueError(f"{text}: the gold labels are about another one")
+    warnings.warn(text, stacklevel=2)
 
 
 def _check_texts(path: Path, file: RunFile, corpus: Corpus) -> None:

@@ -5,7 +5,6 @@ What plug-ins return is checked here, once.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
@@ -16,6 +15,7 @@ from numpy.typing import NDArray
 from tqdm import tqdm
 
 from benchmarks.experiment import Experiment
+from benchmarks.given import check_gold
 from benchmarks.plan import made, part_key, rerank_key, search_key
 from benchmarks.rankings import check_rankings, completed, joined, read_rankings, whole, write_rankings
 from corpora.artefacts import artefact
@@ -28,8 +28,6 @@ from retrievers.merge import MERGES, best_first
 
 T = TypeVar("T")
 QUERIES_AT_ONCE = 256
-GOLD_SAMPLE = 2000
-"""So many relevant passages of the qrels are looked up in the corpus."""
 
 
 def index(experiment: Experiment) -> None:
@@ -46,7 +44,8 @@ def index(experiment: Experiment) -> None:
 
 def search(experiment: Experiment) -> dict[str, Ranking]:
     """query_id -> raw ranking; searched, or read where it was searched before."""
-    check_gold(experiment)
+    if experiment.judge is None and experiment.qrels is not None and experiment.corpus is not None:
+        check_gold(experiment.qrels, {q.question_id for q in experiment.scored}, experiment.corpus)
     rankings = read_rankings(
         whole("search", search_key(experiment), partial(_search, experiment), _merge_parts(experiment))
     )
@@ -56,41 +55,6 @@ def search(experiment: Experiment) -> dict[str, Ranking]:
             "check that it searches this corpus and answers these questions"
         )
     return rankings
-
-
-def check_gold(experiment: Experiment) -> None:
-    """Refuses gold labels that are about another corpus: every score would be 0, and mean nothing."""
-    if experiment.corpus is None or experiment.qrels is None or experiment.judge is not None:
-        return
-    chosen = {question.question_id for question in experiment.scored}
-    named = sorted(
-        {
-            passage_id
-            for question_id, subtopics in experiment.qrels.items()
-            if question_id in chosen
-            for passages in subtopics.values()
-            for passage_id, relevance in passages.items()
-            if relevance > 0
-        }
-    )
-    sample = named[:: max(1, len(named) // GOLD_SAMPLE)]
-    absent = [passage_id for passage_id in sample if not _has(experiment.corpus, passage_id)]
-    if sample and len(absent) == len(sample):
-        raise ValueError(
-            f"none of {len(sample)} relevant passages of the qrels (such as {absent[0]!r}) is in the corpus "
-            f"{experiment.corpus_name!r}: the gold labels are about another one"
-        )
-    if absent:
-        missing = f"{len(absent)} of {len(sample)} relevant passages of the qrels (such as {absent[0]!r})"
-        warnings.warn(f"{missing} are not in the corpus", stacklevel=2)
-
-
-def _has(corpus: Corpus, passage_id: str) -> bool:
-    try:
-        corpus.get([passage_id])
-    except KeyError:
-        return False
-    return True
 
 
 def search_part(experiment: Experiment) -> Path:
@@ -138,6 +102,13 @@ def require_search(experiment: Experiment) -> None:
     """Raises ValueError where parts of a later stage would each have to do the whole search first."""
     if experiment.run_path is None and not made("search", search_key(experiment)):
         raise ValueError("--shard: the search is not done: run the same command with --until search first")
+
+
+def require_rankings(experiment: Experiment) -> None:
+    """Raises ValueError where each part of the judging would have to search or to rerank everything first."""
+    require_search(experiment)
+    if experiment.reranker is not None and not made("rerank", rerank_key(experiment, retrieved(experiment))):
+        raise ValueError("--shard: the reranking is not done: run the same command with --until rerank first")
 
 
 def passages_of_part(run: Run, part: tuple[int, int], depth: int) -> Run:

@@ -125,10 +125,14 @@ def read_scores(folder: Path) -> dict[str, Any] | None:
     path = folder / "scores.json"
     try:
         scores = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
+    except (OSError, ValueError) as error:
         raise ValueError(f"{path} is damaged ({error}): make the result anew with --overwrite") from error
     if not isinstance(scores, dict) or scores.get("schema_version") != SCHEMA_VERSION:
         raise ValueError(f"{path}: expected schema_version {SCHEMA_VERSION}: make the result anew with --overwrite")
+    entries = scores.get("scores")
+    whole = isinstance(entries, dict) and all(isinstance(each, dict) and "mean" in each for each in entries.values())
+    if not whole or not all(isinstance(scores.get(part), dict) for part in ("config", "questions", "labels")):
+        raise ValueError(f"{path} is damaged: make the result anew with --overwrite")
     return scores
 
 

@@ -59,7 +59,7 @@ def read_rankings(folder: Path) -> dict[str, Ranking]:
         columns = [
             column.to_pylist() for column in pq.read_table(path, schema=SCHEMA, page_checksum_verification=True).columns
         ]
-    except (OSError, pa.ArrowException) as error:
+    except (AttributeError, OSError, ValueError, pa.ArrowException) as error:
         raise ValueError(f"{path} is damaged: remove the folder {folder}, and it is made anew") from error
     rankings: dict[str, list[Hit]] = {}
     for query_id, passage_id, score in zip(*columns, strict=True):

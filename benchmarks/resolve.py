@@ -99,6 +99,8 @@ def _task_of_corpus(config: RunConfig) -> Task | None:
         task = getattr(CORPORA.load(name), "task", None)
         return None if task is None else TASKS.create(task, config.task_args)
     folder = Path(name)
+    if not folder.exists():
+        CORPORA.load(name)  # says what it could have been
     has_questions = any((folder / file).exists() for file in ("questions.jsonl", "queries.jsonl"))
     return Folder(folder) if has_questions else None
 

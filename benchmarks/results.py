@@ -25,7 +25,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from benchmarks.config import RunConfig
 from benchmarks.experiment import Experiment
 from benchmarks.pipeline import passages
 from benchmarks.plan import safe
@@ -48,14 +47,23 @@ def write_final_run(folder: Path, experiment: Experiment, run: Run) -> None:
     write_run(folder / "run.trec.gz", run, _tag(experiment), metadata)
 
 
-def check_exports(config: RunConfig) -> None:
-    """Raises ValueError where an export would go into a folder's place, or over what this run reads."""
-    read = {Path(path).expanduser().resolve() for path in (config.run, config.qrels) if path is not None}
+def check_exports(experiment: Experiment) -> None:
+    """Raises ValueError where an export would go over what is no plain file, or over something that this run reads."""
+    config = experiment.config
+    corpus = getattr(experiment.task, "corpus", None)
+    read = {Path(path).expanduser().resolve() for path in (config.run, config.qrels, corpus, config.corpus) if path}
+    folder = getattr(experiment.task, "path", None)
     for path in config.export:
-        if Path(path).expanduser().is_dir():
-            raise ValueError(f"--export {path}: it is a folder: give the path of a file")
-        if Path(path).expanduser().resolve() in read:
-            raise ValueError(f"--export {path}: this run reads that file: choose another name")
+        target = Path(path).expanduser()
+        problem = None
+        if target.is_symlink() or (target.exists() and not target.is_file()):
+            problem = "it is there and no plain file: give another path"
+        elif not target.parent.is_dir():
+            problem = f"there is no folder {target.parent}: make it first"
+        elif target.resolve() in read or (folder is not None and target.exists() and target.parent.samefile(folder)):
+            problem = "it belongs to what this run reads: choose another name"
+        if problem:
+            raise ValueError(f"--export {path}: {problem}")
 
 
 def export(path: Path, experiment: Experiment, run: Run) -> None:
@@ -118,7 +126,7 @@ def read_labels(folder: Path) -> pa.Table | None:
             or not ((probability[known] >= 0) & (probability[known] <= 1)).all()
         ):
             raise ValueError("a probability does not fit its status")
-    except (KeyError, TypeError, ValueError, pa.ArrowException) as error:
+    except (AttributeError, KeyError, OSError, TypeError, ValueError, pa.ArrowException) as error:
         raise ValueError(f"{path} is damaged: make the result anew with --overwrite") from error
     return table
 

@@ -98,7 +98,7 @@ def _act(config: RunConfig) -> None:
 
 def _until(experiment: Experiment) -> None:
     from benchmarks import pipeline
-    from benchmarks.scoring import chosen_metrics, label_table
+    from benchmarks.scoring import chosen_metrics, label_depth, label_table
 
     stage, part = experiment.config.until, experiment.config.part()
     if stage == "index":
@@ -110,11 +110,12 @@ def _until(experiment: Experiment) -> None:
     elif stage == "rerank":
         pipeline.final_run(experiment)
     else:
+        metrics = chosen_metrics(experiment)
         if part is not None:
-            pipeline.require_search(experiment)
+            pipeline.require_rankings(experiment)
         run = pipeline.final_run(experiment)
-        run = run if part is None else pipeline.passages_of_part(run, part, experiment.config.depth)
-        _, counts = label_table(experiment, run, chosen_metrics(experiment))
+        run = run if part is None else pipeline.passages_of_part(run, part, label_depth(experiment, metrics))
+        _, counts = label_table(experiment, run, metrics)
         _say(f"judge: {counts.needed} pairs needed, {counts.reused} reused, {counts.judged} judged")
     done = f"{stage}: done" + ("" if part is None else f", part {experiment.config.shard}")
     _say(done + ("" if part is None else "; once all parts are done, the same command without --shard joins them"))
@@ -127,7 +128,7 @@ def _scored(experiment: Experiment) -> tuple[dict[str, Any], Path, list[str]]:
     from benchmarks.scoring import chosen_metrics, holes_filled
 
     config, folder = experiment.config, result_folder(experiment)
-    results.check_exports(config)
+    results.check_exports(experiment)
     metrics = chosen_metrics(experiment)
     asked = [metric.name for metric in metrics]
     before = None if config.overwrite else read_scores(folder)
@@ -144,7 +145,8 @@ def _compute(experiment: Experiment, folder: Path, metrics: Sequence[Metric], kn
     from benchmarks import results
     from benchmarks.pipeline import final_run
     from benchmarks.plan import read_scores
-    from benchmarks.scoring import label_table, score
+    from benchmarks.scoring import label_depth, label_table, score
+    from evaluator.labels import table_depth
     from evaluator.metrics import parse
 
     started = time.time()
@@ -160,6 +162,8 @@ def _compute(experiment: Experiment, folder: Path, metrics: Sequence[Metric], kn
         if table is not known:
             replace = known is not None or experiment.config.overwrite or experiment.config.stored_only
             known = table = results.write_labels(folder, table, replace=replace)
+            if table_depth(table) < label_depth(experiment, wanted):
+                continue  # another process was first, and had to look less deep
         document, scores, n_perspectives = score(experiment, run, table, wanted)
         results.write_per_question(folder, experiment.scored, n_perspectives, scores)
         judging = {

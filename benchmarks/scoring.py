@@ -54,7 +54,7 @@ def chosen_metrics(experiment: Experiment) -> tuple[Metric, ...]:
 
 def default_metrics(experiment: Experiment) -> list[str]:
     """The default set, at the cut-offs of ``--k``."""
-    ks = sorted(set(experiment.config.k))
+    ks = experiment.config.cutoffs
     gold = experiment.judge is None
     names = [f"{title}@{k}" for title in ("MRecall", "Precision") for k in ks]
     names += ["Precision@1", f"StRecall@{ks[0]}", f"{'alpha_nDCG' if gold else 'alpha_DCG'}@{ks[-1]}"]

@@ -6,6 +6,7 @@ import hashlib
 import inspect
 import json
 import math
+import sys
 from collections.abc import Iterable, Mapping
 from enum import Enum
 from importlib import metadata
@@ -77,12 +78,18 @@ def index_fingerprint(retriever: object) -> str:
 
 
 def _source(cls: type) -> str | None:
-    """The hash of the file that defines a class; None where there is no such file."""
-    try:
-        file = inspect.getsourcefile(cls)
-    except (OSError, TypeError):
-        return None
-    return content_hash(Path(file)) if file and Path(file).is_file() else None
+    """The hash of the files that define a class and the classes that it is made of; None where there are none."""
+    files = set()
+    for each in cls.__mro__:
+        if each.__module__.partition(".")[0] in _OURS | sys.stdlib_module_names:
+            continue
+        try:
+            file = inspect.getsourcefile(each)
+        except (OSError, TypeError):
+            continue
+        if file and Path(file).is_file():
+            files.add(content_hash(Path(file)))
+    return digest(sorted(files)) if files else None
 
 
 def _declared(cls: type, attribute: str) -> set[str]:

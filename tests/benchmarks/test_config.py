@@ -20,7 +20,10 @@ def test_every_field_is_a_flag(capsys):
 
 def test_no_flag_means_the_defaults():
     assert parse([]) == RunConfig()
-    assert RunConfig().k == (5, 10)
+    assert RunConfig().cutoffs == (5, 10)
+    assert RunConfig(depth=7).cutoffs == (5,)
+    assert RunConfig(depth=3).cutoffs == (3,)
+    assert RunConfig(k=(20, 1)).cutoffs == (1, 20)
 
 
 def test_flags_set_their_fields():

@@ -130,7 +130,7 @@ def test_an_installed_retriever_gets_the_numbers_of_a_hand_calculation(bench, in
     assert outcome.means("MRecall@2", "MRecall@3", "Precision@1", "Precision@2") == [0, 0.5, 1, 0.5]
     assert outcome.means("CoverageDepth") == [3.5]
     retriever = json.loads(outcome.out)["config"]["retriever"]
-    assert len(retriever.pop("source")) == 64  # a stranger's code counts
+    assert len(retriever.pop("source")) == 32  # a stranger's code counts
     assert retriever == {
         "name": "word_overlap",
         "class": "word_overlap:WordOverlap",

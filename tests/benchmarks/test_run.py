@@ -385,10 +385,57 @@ def test_gold_labels_of_another_corpus_are_refused(cli, task, tmp_path):
     other.write_text('{"_id": "x1", "text": "cats and trains"}\n')
     outcome = cli("--task", task, "--corpus", other)
     assert outcome.code == 2
-    assert "none of 4 relevant passages of the qrels" in outcome.err
+    assert "4 of 4 relevant passages of the qrels" in outcome.err
+    assert "about another one" in outcome.err
     with (task / "qrels.txt").open("a") as qrels:
         qrels.write("q1 q1.1 a77 1\n")
     assert "1 of 5 relevant passages of the qrels (such as 'a77')" in cli("--task", task, *ALL).err
+
+
+def test_a_run_of_the_corpus_with_gold_labels_of_another_one_is_refused(cli, task, run_file, tmp_path):
+    qrels = tmp_path / "other.txt"
+    qrels.write_text("q1 q1.1 z1 1\nq2 q2.1 z2 1\n")
+    outcome = cli("--task", task, "--run", run_file, "--qrels", qrels)
+    assert outcome.code == 2
+    assert "2 of 2 relevant passages of the qrels (such as 'z1') are not in the corpus" in outcome.err
+
+
+@pytest.mark.parametrize("target", ["corpus.jsonl", "qrels.txt", "new/run.trec", "link.trec"])
+def test_an_export_goes_over_nothing_that_matters(cli, task, target):
+    (task / "link.trec").symlink_to(task / "corpus.jsonl")
+    before = {path.name: path.read_bytes() for path in task.iterdir()}
+    outcome = cli("--task", task, *ALL, "--export", task / target)
+    assert outcome.code == 2
+    assert outcome.err.startswith(f"error: --export {task / target}: ")
+    assert {path.name: path.read_bytes() for path in task.iterdir()} == before
+
+
+def test_parts_of_the_judging_need_no_more_judgements_than_the_whole(cli, task, run_file, counting):
+    options = ("--task", task, "--run", run_file, "--judge", "whole_words:Even", "--metrics", "Precision@2")
+    for i in (1, 2, 3):
+        assert cli(*options, "--until", "judge", "--shard", f"{i}/3").code == 0
+    assert len(counting()) == 8  # 2 questions, 2 passages, 2 perspectives
+    assert cli(*options).code == 0
+    assert counting() == []
+
+
+def test_labels_of_a_process_that_looked_less_deep_are_extended(cli, task, run_file, counting, monkeypatch):
+    options = ("--task", task, "--run", run_file, "--judge", "whole_words:Even", "--json")
+    from benchmarks import results
+
+    write, other = results.write_labels, []
+
+    def slower(folder, table, *, replace):
+        if not other:  # while this process judged two ranks, another one has labelled the first and finished
+            other.append(None)
+            other.append(cli(*options, "--metrics", "Precision@1").scores["labels"]["depth"])
+        return write(folder, table, replace=replace)
+
+    monkeypatch.setattr(results, "write_labels", slower)
+    outcome = cli(*options, "--metrics", "Precision@1", "Precision@2")
+    assert other == [None, 1]
+    assert outcome.scores["labels"]["depth"] == 2
+    assert outcome.scores["labels"]["unjudged"] == 0
 
 
 def test_list_shows_arguments_and_metrics(cli):
@@ -407,7 +454,7 @@ def test_a_retriever_that_finds_nothing_is_refused_and_not_scored_0(cli, task, t
 
 
 @pytest.mark.parametrize("name", ["scores.json", "labels.parquet"])
-@pytest.mark.parametrize("content", [b"", b"{}", b"\xff\xfe"])
+@pytest.mark.parametrize("content", [b"", b"{}", b"\xff\xfe", b'{"schema_version": 1, "scores": []}'])
 def test_a_damaged_result_is_named_and_made_anew_with_overwrite(cli, task, tmp_path, name, content):
     first = cli("--task", task, *ALL, "--json")
     path = folder_of(first, tmp_path) / name

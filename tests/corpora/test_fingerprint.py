@@ -55,7 +55,8 @@ class Form(enum.Enum):
 
 
 def test_the_fingerprint_is_a_hash_that_can_be_worked_out_by_hand():
-    source = hashlib.sha256(Path(__file__).read_bytes()).hexdigest()
+    files = f'["{hashlib.sha256(Path(__file__).read_bytes()).hexdigest()}"]'
+    source = hashlib.blake2b(files.encode(), digest_size=16).hexdigest()
     text = f'{{"arguments":{{"k1":1.2,"stem":"english"}},"class":"{HERE}:Plugin","source":"{source}","version":1}}'
     assert fingerprint(Plugin()) == hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
     assert digest({"b": [1, None, True], "a": "é"}) == (
@@ -157,6 +158,12 @@ def test_a_strangers_source_counts_until_he_vouches_for_himself(tmp_path, monkey
     module.write_text(module.read_text() + "# changed\n")
     assert fingerprint(strange.Mine()) != mine
     assert fingerprint(strange.Vouched()) == vouched
+    heir = tmp_path / "strange_heir.py"
+    heir.write_text("from strange_source import Mine\nclass Heir(Mine):\n    pass\n")
+    inherited = importlib.import_module("strange_heir").Heir()
+    before = fingerprint(inherited)
+    module.write_text(module.read_text() + "# changed again\n")
+    assert fingerprint(inherited) != before, "what is inherited counts too"
     assert "source" not in describe(BM25())  # this project's own classes have a version
 
 
