@@ -137,7 +137,8 @@ class Registry(Generic[T]):
         package = missing.partition(".")[0]
         if package == module.partition(".")[0]:
             return f"{self.singular} {name!r} is broken: {module!r} needs {missing!r}, which its package does not have"
-        install = f"pip install -e '.[{self.extras[name]}]'" if name in self.extras else f"pip install {package}"
+        extra = self.extras.get(name.replace("-", "_"))
+        install = f"pip install -e '.[{extra}]'" if extra else f"pip install {package}"
         return f"{self.singular} {name!r} needs {package!r}: {install}"
 
     def _unknown(self, name: str) -> str:

@@ -24,7 +24,7 @@ RETRIEVERS: Registry[Retriever] = Registry(
         "dense": "dense",
         "dpr": "dense",
         "lucene": "lucene",
-        "pyserini_dense": "lucene",
+        "pyserini_dense": "dense,lucene",
         "sentence_transformer": "dense",
         "sphere_dense": "dense",
         "terrier": "terrier",

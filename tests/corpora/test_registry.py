@@ -311,3 +311,12 @@ def test_convert_says_what_was_expected(value, to, message):
 def test_a_name_may_be_written_with_hyphens():
     registry = Registry("retrievers", {"rank_bm25": "retrievers.rank_bm25:RankBM25"})
     assert registry.load("rank-bm25") is registry.load("rank_bm25")
+
+
+def test_the_extra_is_named_however_the_name_is_written(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "needs_more.py").write_text("import a_package_that_nobody_has\n")
+    registry = Registry("retrievers", {"two_words": "needs_more:Two"}, extras={"two_words": "more"})
+    for name in ("two_words", "two-words"):
+        with pytest.raises(ValueError, match=r"needs 'a_package_that_nobody_has': pip install -e '\.\[more\]'$"):
+            registry.load(name)
