@@ -89,6 +89,10 @@ class Hub(StoredCorpus):
         write_atomic(kept, json.dumps(record, indent=1))
         return found
 
+    def prefetch(self) -> None:
+        """Read the data set into its store: it is streamed, so that nothing else is kept of it."""
+        len(self.store)
+
     def _folder(self) -> Path | None:
         path = Path(self.dataset).expanduser()
         return path if path.is_dir() else None

@@ -149,6 +149,12 @@ class Sphere(StoredCorpus):
             raise InputError(f"corpus {self.path}: no such file or folder")
         return Path(self.path)
 
+    def prefetch(self) -> None:
+        """Download the source, where it is needed and not there; a ValueError where the disk is too small."""
+        if self.path is None:
+            self.plan().check()
+            fetch(self._asset())
+
     def _key(self) -> str:
         identity = f"asset:{self._asset().name}" if self.path is None else _identity(self.source, self._place())
         drawn = [self.sample, self.seed] if self.sample else None

@@ -69,6 +69,12 @@ class Wikipedia(StoredCorpus):
         disk, memory, seconds = build_needs(passages, text)
         return Plan(f"read {file} into a passage store (about {passages} passages)", 0, disk, memory, seconds)
 
+    def prefetch(self) -> None:
+        """Download DPR's file, where it is needed and not there; a ValueError where the disk is too small."""
+        if self.path is None:
+            self.plan().check()
+            fetch(PSGS_W100)
+
     def _key(self) -> str:
         return f"{PSGS_W100.sha256 if self.path is None else content_hash(self._given())}-wikipedia{self.version}"
 

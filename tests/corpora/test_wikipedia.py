@@ -141,6 +141,10 @@ def test_the_official_file_is_downloaded_checked_and_counted(tmp_path, monkeypat
     small = Asset("wikipedia/psgs_w100.tsv.gz", (url,), hashlib.sha256(data).hexdigest(), len(data), "here")
     monkeypatch.setattr(wikipedia, "PSGS_W100", small)
     monkeypatch.setattr(wikipedia, "PASSAGES", 6)
+    assert "download" in Wikipedia().pending()
+    Wikipedia().prefetch()
+    assert asset_path(small).read_bytes() == data
+    assert "download" not in Wikipedia().pending(), "fetched, and no store built yet"
     with pytest.raises(InputError, match="found 5 passages, expected 6: is it another edition"):
         len(Wikipedia())
     monkeypatch.setattr(wikipedia, "PASSAGES", 5)
