@@ -14,11 +14,13 @@ from retrievers import RETRIEVERS
 def listing() -> str:
     """All plug-ins by kind, and the metrics, one per line."""
     lines = []
-    for registry in (TASKS, CORPORA, RETRIEVERS, ENCODERS, RERANKERS, JUDGES):
+    for registry in (TASKS, CORPORA, RETRIEVERS, RERANKERS, JUDGES):
         lines.append(f"{registry.kind}:")
         for each in registry.listing():
             told = f"BROKEN: {each.problem}" if each.problem else each.arguments
             lines.append(f"  {each.name:24} {each.source}  {told}".rstrip())
+        if registry is RETRIEVERS:  # named only: loading all encoders takes seconds
+            lines.append(f"  (encoder= of dense: {', '.join(ENCODERS.names())}, a model id or a folder)")
         if registry is JUDGES:
             lines.append("  gold                     the qrels of the task")
     lines.append("metrics:")
