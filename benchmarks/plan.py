@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -105,13 +105,20 @@ def result_folder(experiment: Experiment) -> Path:
     return folder / f"{safe(system)}-{digest(essence(experiment.identity))[:10]}"
 
 
-def essence(identity: object) -> object:
-    """The identity without names and without what is not set, so that a flag of a later version moves no result."""
-    if not isinstance(identity, dict):
-        return identity
-    return {
-        key: essence(value) for key, value in identity.items() if key != "name" and value not in (None, False, "gold")
-    }
+def essence(identity: Mapping[str, object]) -> dict[str, object]:
+    """The identity without the names of plug-ins, and without flags that are not set.
+
+    So a flag of a later version moves no old result. What plug-ins say of themselves stays as it is: an argument may be
+    called ``name``, and None, False and 0 are different arguments.
+    """
+    parts: dict[str, object] = {}
+    for flag, value in identity.items():
+        if value is None or value is False:
+            continue
+        if isinstance(value, Mapping):
+            value = {key: each for key, each in value.items() if key != "name"}
+        parts[flag] = value
+    return parts
 
 
 def read_scores(folder: Path) -> dict[str, Any] | None:

@@ -13,6 +13,9 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
+from benchmarks.config import RunConfig, identity_fields
+from benchmarks.plan import result_folder
+from benchmarks.resolve import resolve
 from tests.benchmarks.conftest import PASSAGES, write_task
 
 ALL = ("--metrics", "MRecall@2", "Precision@2", "Precision@1", "StRecall@2", "Judged@2", "CoverageDepth")
@@ -120,6 +123,78 @@ def test_the_result_depends_on_contents_and_not_on_places(cli, task, tmp_path):
         qrels.write("q2 q2.2 b2 1\n")
     assert cli("--task", moved, *ALL, "--json").scores != first.scores
     assert len(list((tmp_path / "results").glob("*/*/*"))) == 2
+
+
+def folder_for(folder, out, **fields):
+    return result_folder(resolve(RunConfig(**{"task": str(folder), "output": str(out), **fields}))).name
+
+
+def test_every_identity_field_moves_the_result(task, run_file, tmp_path, counting):
+    """A field that is marked as identity and forgotten in the stamp would let two configurations share a result."""
+    other = write_task(tmp_path / "other")
+    (other / "corpus.jsonl").write_text('{"_id": "a1", "text": "cats"}\n')
+    (tmp_path / "other.txt").write_text("q1 q1.1 a1 1\n")
+    (tmp_path / "arguments.py").write_text(ARGUMENTS)
+    judged = {"judge": "arguments:Named", "run": str(run_file)}
+    changes = {
+        "task": ({}, str(other)),
+        "task_args": ({"task": "arguments:task"}, ("name=b",)),
+        "split": ({}, "all"),
+        "corpus": ({}, str(other)),
+        "corpus_args": ({"corpus": "arguments:corpus"}, ("name=b",)),
+        "query": ({}, "supporting"),
+        "merge": ({"query": "supporting"}, "rrf"),
+        "retriever": ({}, "rank_bm25"),
+        "retriever_args": ({}, ("k1=0.9",)),
+        "run": ({}, str(run_file)),
+        "depth": ({}, 50),
+        "reranker": ({}, "whole_words:Turned"),
+        "reranker_args": ({"reranker": "whole_words:Turned"}, ("n=1",)),
+        "judge": ({}, "whole_words:Even"),
+        "judge_args": (judged, ("name=b",)),
+        "qrels": ({}, str(tmp_path / "other.txt")),
+        "threshold": (judged, 0.7),
+        "perspectives": ({}, "relevant"),
+        "stored_only": (judged, True),
+        "limit": ({}, 1),
+        "seed": ({}, 1),
+    }
+    assert set(changes) == set(identity_fields())
+    for field, (given, value) in changes.items():
+        before = folder_for(task, tmp_path, **given).rpartition("-")[2]
+        after = folder_for(task, tmp_path, **{**given, field: value}).rpartition("-")[2]
+        assert before != after, field
+
+
+ARGUMENTS = """
+class Named:
+    def __init__(self, name: str | None = None, n: int | None = None, on: bool | None = None):
+        self.name, self.n, self.on = name, n, on
+    def index(self, corpus): ...
+    def search(self, queries, k): ...
+    def render(self, pair): ...
+    def judge(self, pairs): ...
+def task(name: str = "a"):
+    from corpora.types import Perspective, Question
+    class Task:
+        questions = (Question("q1", name, (Perspective("p", "text"),)),)
+        qrels = {"q1": {"p": {"a1": 1}}}
+        macro = False
+    Task.name = "same"
+    Task.corpus = "demo"
+    return Task()
+def corpus(name: str = "a"):
+    from corpora.memory import MemoryCorpus
+    from corpora.types import Passage
+    return MemoryCorpus([Passage("a1", name)])
+"""
+
+
+def test_arguments_that_look_alike_have_results_of_their_own(task, tmp_path, counting):
+    (tmp_path / "arguments.py").write_text(ARGUMENTS)
+    given = [(), ("name=a",), ("name=b",), ("n=0",), ("n=1",), ("on=false",), ("on=true",), ("name=gold",)]
+    found = {folder_for(task, tmp_path, retriever="arguments:Named", retriever_args=each) for each in given}
+    assert len(found) == len(given)
 
 
 def test_query_by_stance_runs_on_the_questions_that_have_both(cli, task):
