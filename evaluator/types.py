@@ -18,6 +18,11 @@ class Pair:
     passage: Passage
 
 
+def document(passage: Passage) -> str:
+    """What a judge reads of a passage: its text, then its title where it has one (BERDS, https://arxiv.org/abs/2409.18110)."""
+    return f"{passage.text} {passage.title}" if passage.title else passage.text
+
+
 @dataclass(frozen=True, slots=True)
 class Judgement:
     """A judge's answer to one pair; it carries no ids, because a shared text stands for many pairs.
