@@ -2,9 +2,10 @@
 
 All queries take one pass. Each block of fixed rows gives its best k + 32 rows in fp32 (FAISS on a CPU, torch on a
 GPU); the best of these over all blocks are scored again by one canonical dot product in float64, which depends on the
-pair alone, and ties are broken by passage identifier. Rounding in fp32 is bounded by d * 2^-24 * |q| * |p|; where a
-passage beyond the k + 32 could be among the best k by that bound (many near-ties), a second pass looks at every passage
-in reach. So the rankings are those of float64, whatever the shards, blocks, batches, threads and devices.
+pair alone, and ties are broken by passage identifier. Rounding in fp32 is bounded by d * 2^-24 * |q| * |p|: candidates
+that cannot be among the best k by that bound are left out; where a passage beyond the k + 32 could be (many near-ties),
+a second pass looks at every passage in reach. So the rankings are those of float64, whatever the shards, blocks,
+batches, threads and devices.
 """
 
 from __future__ import annotations
@@ -55,12 +56,12 @@ def search(vectors: Vectors, queries: QueryVectors, k: int, ids: Ids, device: st
     if k < 1 or not n or not len(vectors):
         return [() for _ in range(n)]
     scores, rows, norm = candidates(vectors, queries.vectors, min(k + MARGIN, len(vectors)), device)
-    rankings = ranked(vectors, queries, rows, k, ids)
     if scores.shape[1] == len(vectors):
-        return rankings
+        return ranked(vectors, queries, rows, k, ids)
     lengths = np.linalg.norm(queries.vectors.astype(np.float64), axis=1)
     error = lengths * norm * vectors.dimension * 2.0**-24 * 1.01 + 1e-37
-    reach = scores[:, k - 1].astype(np.float64) - 2 * error
+    reach = scores[:, k - 1].astype(np.float64) - 2 * error  # k passages are better for sure than what is below it
+    rankings = ranked(vectors, queries, np.where(scores >= reach[:, None], rows, -1), k, ids)
     unsure = np.unique(queries.query_index[scores[:, -1] >= reach])
     if len(unsure):
         wide = search_within_reach(vectors, queries, unsure, reach, k, ids)
