@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import queue
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -14,6 +15,8 @@ from numpy.typing import NDArray
 
 Forward: TypeAlias = Callable[[list[int]], NDArray[np.float32]]
 """Positions of texts -> their vectors, float32 (n, d); one per device."""
+Finished: TypeAlias = tuple[list[int], NDArray[np.float32]]
+"""Positions of the texts of a batch, and their vectors."""
 
 CPU_TOKENS = 2048
 """Tokens per batch on a CPU: more leave its cache (MiniLM, one core: 16384 take 1.35 times as long)."""
@@ -43,30 +46,58 @@ class Batcher:
             forwards: One per device; each takes the next batch as soon as it is free.
         """
         vectors: list[NDArray[np.float32]] = [np.empty(0, np.float32)] * len(lengths)
+        for part, found in self.stream(lengths, forwards):
+            for position, vector in zip(part, found, strict=True):
+                vectors[position] = vector
+        return vectors
+
+    def stream(self, lengths: Sequence[int], forwards: Sequence[Forward]) -> Iterator[Finished]:
+        """The same batch by batch, as they finish: positions of texts, and their vectors in this order.
+
+        Who leaves the iterator early stops the devices after their current batch.
+        """
         batches = self._batches(lengths)
-        lock = threading.Lock()
-        failed = threading.Event()
+        if len(forwards) > 1:
+            yield from self._in_threads(batches, lengths, forwards)
+            return
+        for batch in batches:
+            yield from self._whole(batch, lengths, forwards[0])
+
+    def _in_threads(
+        self, batches: Iterator[list[int]], lengths: Sequence[int], forwards: Sequence[Forward]
+    ) -> Iterator[Finished]:
+        results: queue.SimpleQueue[Finished | BaseException | None] = queue.SimpleQueue()
+        lock, stop = threading.Lock(), threading.Event()
 
         def work(forward: Forward) -> None:
             try:
-                while not failed.is_set():
+                while not stop.is_set():
                     with lock:
                         batch = next(batches, None)
                     if batch is None:
-                        return
-                    for part, found in self._whole(batch, lengths, forward):
-                        for position, vector in zip(part, found, strict=True):
-                            vectors[position] = vector
-            except BaseException:
-                failed.set()
-                raise
+                        break
+                    for finished in self._whole(batch, lengths, forward):
+                        results.put(finished)
+            except BaseException as error:  # raised again by whoever reads the results
+                results.put(error)
+            finally:
+                results.put(None)
 
-        if len(forwards) == 1:
-            work(forwards[0])
-        else:
-            with ThreadPoolExecutor(len(forwards)) as pool:
-                list(pool.map(work, forwards))
-        return vectors
+        with ThreadPoolExecutor(len(forwards)) as pool:
+            try:
+                for forward in forwards:
+                    pool.submit(work, forward)
+                working = len(forwards)
+                while working:
+                    found = results.get()
+                    if isinstance(found, BaseException):
+                        raise found
+                    if found is None:
+                        working -= 1
+                    else:
+                        yield found
+            finally:
+                stop.set()
 
     def _batches(self, lengths: Sequence[int]) -> Iterator[list[int]]:
         """Longest texts first: little padding, and memory runs out at once or not at all."""
@@ -78,9 +109,7 @@ class Batcher:
             yield order[start : start + size]
             start += size
 
-    def _whole(
-        self, batch: list[int], lengths: Sequence[int], forward: Forward
-    ) -> Iterator[tuple[list[int], NDArray[np.float32]]]:
+    def _whole(self, batch: list[int], lengths: Sequence[int], forward: Forward) -> Iterator[Finished]:
         pending = [batch]
         while pending:
             part = pending.pop()

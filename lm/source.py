@@ -23,6 +23,8 @@ from corpora.fingerprint import digest
 PATTERNS = ["*.safetensors", "*.json", "*.txt", "*.model", "*.jinja"]
 """The files that a model is made of; the others (pickles, ONNX, pictures) are neither downloaded nor hashed."""
 IGNORED = ["onnx/*", "openvino/*", ".*"]
+MARKERS = ("config.json", "modules.json", "adapter_config.json")
+"""One of these stands in every folder with a transformers model, a sentence-transformers model or a PEFT adapter."""
 BOT = "SFconvertbot"
 """The hub's own account that converts weights to safetensors."""
 
@@ -88,8 +90,8 @@ class Source:
     def _local(self) -> Path | None:
         if self._is_path:
             folder = Path(self.model).expanduser()
-            if not (folder / "config.json").is_file() and not (folder / "modules.json").is_file():
-                raise ValueError(f"{self.model} is no model folder: expected config.json or modules.json in it")
+            if not _is_marked(folder):
+                raise ValueError(f"{self.model} is no model folder: expected {' or '.join(MARKERS)} in it")
             if self.revision is not None:
                 raise ValueError(f"revision={self.revision}: the folder {self.model} has no revisions: leave it out")
             return folder
@@ -153,7 +155,7 @@ class Source:
         at = f" at revision {self.revision}" if self.revision else ""
         return (
             f"model {self.model!r}{at} is neither a local folder nor complete in the Hugging Face cache, and {why}: "
-            "run once with a network and --prefetch (or use the encoder's prefetch()), or give a local folder"
+            "run once with a network and --prefetch (or call its prefetch()), or give a local folder"
         )
 
 
@@ -191,13 +193,17 @@ def _snapshot(model: str, revision: str | None, files: Sequence[str] = PATTERNS,
 
 def _complete(folder: Path) -> Path | None:
     """The folder where it has a configuration and weights, all shards of them."""
-    if not _has_weights(folder) or not ((folder / "config.json").is_file() or (folder / "modules.json").is_file()):
+    if not _has_weights(folder) or not _is_marked(folder):
         return None
     for index in folder.glob("*.safetensors.index.json"):
         shards = set(json.loads(index.read_text())["weight_map"].values())
         if not all((folder / shard).is_file() for shard in shards):
             return None
     return folder
+
+
+def _is_marked(folder: Path) -> bool:
+    return any((folder / name).is_file() for name in MARKERS)
 
 
 def _has_weights(folder: Path) -> bool:

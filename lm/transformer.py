@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
@@ -55,12 +55,11 @@ class Transformer:
         self.token_types = token_types
         config = read_config(folder)
         self.tokenizer: Any = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
-        self.max_length = _find_max_length(self.tokenizer, config)
-        _check_max_length(max_length, config)
+        self.max_length = find_max_length(self.tokenizer, config)
+        check_max_length(max_length, config)
         devices = find_devices(device)  # before the weights are read
         model = _load(folder, config, pooling, DTYPES[dtype])
-        copies = [model, *(copy.deepcopy(model) for _ in devices[1:])]
-        self.replicas = [each.to(at) for each, at in zip(copies, devices, strict=True)]
+        self.replicas = spread(model, devices)
         self.devices = devices
 
     def encode(
@@ -104,7 +103,7 @@ class Transformer:
         return len(self.tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"])
 
     def _forward(self, model: Any, device: torch.device, rows: list[Row]) -> NDArray[np.float32]:
-        inputs = self._pad(rows)
+        inputs = pad(rows, self.tokenizer.pad_token_id)
         with torch.inference_mode():
             inputs = {name: values.to(device) for name, values in inputs.items()}
             vectors = pool(model(**inputs), inputs["attention_mask"], self.pooling)
@@ -113,17 +112,32 @@ class Transformer:
         found: NDArray[np.float32] = vectors.cpu().numpy()
         return found
 
-    def _pad(self, rows: list[Row]) -> dict[str, torch.Tensor]:
-        """int64 (n, length) each, padded on the right; a text without any token is one padding token that counts."""
-        ids = self.tokenizer.pad_token_id
-        padding = {"input_ids": 0 if ids is None else ids, "token_type_ids": 0}
-        lengths = [max(1, len(row["input_ids"])) for row in rows]
-        inputs = {name: torch.full((len(rows), max(lengths)), padding[name]) for name in rows[0]}
-        for name, values in inputs.items():
-            for position, row in enumerate(rows):
-                values[position, : len(row[name])] = torch.tensor(row[name])
-        inputs["attention_mask"] = (torch.arange(max(lengths)) < torch.tensor(lengths)[:, None]).long()
-        return inputs
+
+def pad(rows: Sequence[Row], pad_id: int | None, left: bool = False) -> dict[str, torch.Tensor]:
+    """int64 (n, length) each, and the attention mask; a text without any token is one padding token that counts.
+
+    Args:
+        rows: At least one.
+        pad_id: The tokenizer's padding token; None: it has none, and 0 is taken, which the mask hides.
+        left: Padding before the tokens instead of behind them.
+    """
+    padding = {"input_ids": pad_id or 0, "token_type_ids": 0}
+    lengths = [max(1, len(row["input_ids"])) for row in rows]
+    longest = max(lengths)
+    inputs = {name: torch.full((len(rows), longest), padding[name]) for name in rows[0]}
+    inputs["attention_mask"] = torch.zeros((len(rows), longest), dtype=torch.int64)
+    for position, (row, length) in enumerate(zip(rows, lengths, strict=True)):
+        start = longest - length if left else 0
+        inputs["attention_mask"][position, start : start + length] = 1
+        for name, ids in row.items():
+            inputs[name][position, start : start + len(ids)] = torch.tensor(ids)
+    return inputs
+
+
+def spread(model: Any, devices: Sequence[torch.device]) -> list[Any]:
+    """One replica of the model per device."""
+    copies = [model, *(copy.deepcopy(model) for _ in devices[1:])]
+    return [each.to(at) for each, at in zip(copies, devices, strict=True)]
 
 
 def read_config(folder: Path) -> Any:
@@ -165,21 +179,31 @@ def _load(folder: Path, config: Any, pooling: Pooling, dtype: torch.dtype) -> An
         model, report = loader.from_pretrained(
             folder, dtype=dtype, use_safetensors=True, trust_remote_code=False, output_loading_info=True
         )
-    missing = sorted(name for name in report["missing_keys"] if pooling == "pooler" or "pooler" not in name)
-    if missing:
-        raise ValueError(
-            f"the weights in {folder} lack {len(missing)} of the model's tensors ({missing[0]} ...): "
-            "they would be random numbers; check the architecture in config.json, or choose another pooling"
-        )
+    check_complete(folder, [name for name in report["missing_keys"] if pooling == "pooler" or "pooler" not in name])
     return model.eval()
 
 
-def _find_max_length(tokenizer: Any, config: Any) -> int:
+def check_complete(folder: Path, missing: Iterable[str]) -> None:
+    """Refuses a model some of whose tensors were not in its files.
+
+    Raises:
+        ValueError: Names one of them.
+    """
+    if names := sorted(missing):
+        raise ValueError(
+            f"the weights in {folder} lack {len(names)} of the model's tensors ({names[0]} ...): they would be random "
+            "numbers; check the architecture in config.json, or choose a model (or pooling) that needs no others"
+        )
+
+
+def find_max_length(tokenizer: Any, config: Any) -> int:
+    """How many tokens tokenizer and model take, special ones included; 512 where neither says."""
     known = (tokenizer.model_max_length, _positions(config))
     return min((length for length in known if 0 < length < 1_000_000), default=512)  # tokenizers say 1e30 for "unknown"
 
 
-def _check_max_length(wanted: int | None, config: Any) -> None:
+def check_max_length(wanted: int | None, config: Any) -> None:
+    """Refuses more tokens than the model has positions for."""
     if wanted is not None and 0 < _positions(config) < wanted:
         raise ValueError(f"max_length={wanted}: this model takes at most {_positions(config)}")
 
