@@ -161,7 +161,7 @@ def _search(experiment: Experiment, folder: Path, part: tuple[int, int] | None =
         chosen = {question.question_id for question in _slice(experiment.searched, part)}
         queries = [query for query in queries if query.question_id in chosen]
     # One pass over the corpus serves all queries of a dense retriever; others show progress batch by batch.
-    size = max(1, len(queries)) if local else QUERIES_AT_ONCE
+    size = max(1, len(queries)) if local or getattr(retriever, "one_pass", False) else QUERIES_AT_ONCE
     rankings: dict[str, Ranking] = {}
     with tqdm(total=len(queries), desc="search", unit="query", disable=None, leave=False) as bar:
         for each, asked in _by_corpus(corpus, queries):

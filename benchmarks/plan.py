@@ -17,6 +17,7 @@ from typing import Any
 
 from benchmarks.experiment import Experiment
 from corpora.artefacts import find_artefact, list_artefacts
+from corpora.base import Corpus
 from corpora.fingerprint import describe, digest, fingerprint
 from corpora.types import Run
 
@@ -159,17 +160,26 @@ def plan(experiment: Experiment, metrics: Collection[str], judging: Callable[[],
     pending = getattr(experiment.corpus, "pending", None)
     waiting = pending() if callable(pending) else None
     if waiting is not None:
-        return [Step("corpus", False, waiting), *_later(experiment)]
+        return [Step("corpus", False, waiting), *_index_step(experiment, None), *_later(experiment)]
     folder = result_folder(experiment)
     scores = read_scores(folder)
     finished = scores is not None and set(metrics) <= scores["scores"].keys()
     steps = [_search_step(experiment)]
     if not steps[0].done:
-        return [*steps, *_later(experiment)[1:]]
+        return [*_index_step(experiment, experiment.corpus), *steps, *_later(experiment)[1:]]
     if experiment.reranker is not None:
         steps.append(Step("rerank", finished, f"reranker {experiment.config.reranker}"))
     steps.append(judging())
     return [*steps, Step("score", finished, f"result in {folder}")]
+
+
+def _index_step(experiment: Experiment, corpus: Corpus | None) -> list[Step]:
+    """What indexing costs, where the retriever can tell (``pending``) and the number of passages is known."""
+    tell = getattr(experiment.retriever, "pending", None)
+    expected = getattr(experiment.corpus, "expected", None)
+    passages = len(corpus) if corpus is not None else expected() if callable(expected) else None
+    what = tell(corpus, passages) if callable(tell) and passages else None
+    return [Step("index", False, str(what))] if what else []
 
 
 def _search_step(experiment: Experiment) -> Step:

@@ -186,7 +186,10 @@ def _print_scores(experiment: Experiment) -> None:
     from benchmarks.tables import report
 
     scores, folder, asked = _scored(experiment)
-    text = dump(scores).rstrip("\n") if experiment.config.json else report(scores, asked, str(folder))
+    _print(dump(scores).rstrip("\n") if experiment.config.json else report(scores, asked, str(folder)))
+
+
+def _print(text: str) -> None:
     try:
         print(text, flush=True)
     except BrokenPipeError:  # the reader of our output has left, as `head` does
@@ -214,9 +217,9 @@ def _print_plan(experiment: Experiment) -> None:
         what = f"judge {experiment.config.judge}: {needed} pairs, {stored} stored, {needed - stored} to judge{cost}"
         return Step("judge", needed == stored, what)
 
-    for step in plan(experiment, [metric.name for metric in metrics], judging):
-        print(f"{step.stage:7} {'done ' if step.done else 'to do'}  {step.what}")
-    print(f"metrics        {' '.join(metric.name for metric in metrics)}")
+    steps = plan(experiment, [metric.name for metric in metrics], judging)
+    lines = [f"{step.stage:7} {'done ' if step.done else 'to do'}  {step.what}" for step in steps]
+    _print("\n".join([*lines, f"metrics        {' '.join(metric.name for metric in metrics)}"]))
 
 
 def _prefetch(experiment: Experiment) -> None:

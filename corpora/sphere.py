@@ -86,8 +86,7 @@ class Sphere(StoredCorpus):
         """Download, unpacking and build: disk, memory, hours; and what a Contriever index would take."""
         there = self.path is not None or asset_path(self._asset()).exists()
         download = 0 if there else self._download_bytes()
-        total = _LINES.get(self.source, PASSAGES) if self.path is None else self._about()
-        kept = min(self.sample or total, total)
+        total, kept = self._read_and_kept()
         disk, memory, _ = build_needs(kept, kept * PASSAGE_BYTES)
         seconds = build_needs(total, 0)[2] * (VECTOR_LINES if self.source in _LINES else 1)
         if self.sample:
@@ -99,6 +98,15 @@ class Sphere(StoredCorpus):
         what = f"download {self._asset().urls[0]} ({size(download)}), " if download else ""
         what += f"read {self._label()} and store {kept} passages"
         return Plan(what, download, disk, memory, seconds, self._notes(kept))
+
+    def expected(self) -> int:
+        """The number of passages, about, before the store is built."""
+        return self._read_and_kept()[1] if self.pending() else len(self)
+
+    def _read_and_kept(self) -> tuple[int, int]:
+        """About how many passages are read, and how many of them are kept."""
+        total = _LINES.get(self.source, PASSAGES) if self.path is None else self._about()
+        return total, min(self.sample or total, total)
 
     def _notes(self, kept: int) -> tuple[str, ...]:
         hours = kept / GPU_PASSAGES_PER_S / 3600

@@ -71,6 +71,10 @@ class StoredCorpus:
             return None
         return str(self.plan())
 
+    def expected(self) -> int | None:
+        """The number of passages as far as it is known before the store is built."""
+        return self._total() if self.pending() else len(self)
+
     @property
     def fingerprint(self) -> str:
         """A hash of the content: the same for the same passages from another source."""

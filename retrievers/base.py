@@ -10,6 +10,10 @@ download, file or GPU in the constructor; loading on first use. Optional class a
 * ``index_args: ClassVar[tuple[str, ...]]``: the arguments that an index depends on (default: all).
 * ``local_scores: ClassVar[bool] = False``: a passage's score depends on query and passage alone, so that
   parts of a corpus may be searched apart (dense retrievers; not BM25).
+* ``one_pass: ClassVar[bool] = False``: a search reads the whole corpus, so it is asked for all queries at once.
+
+And an optional method, for plans (``--dry-run``): ``pending(corpus, passages) -> str | None`` says in one line what
+indexing still costs (None: nothing); ``corpus`` is None while it is not there yet, ``passages`` its expected size.
 """
 
 from __future__ import annotations

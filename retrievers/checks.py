@@ -104,13 +104,20 @@ def check_prefix(make: Make) -> None:
 
 
 def check_repeatable(make: Make) -> None:
-    """The same rankings from a second search, a second index, and a second retriever; other corpora do no harm."""
+    """The same rankings from a second search, a second index, and a second retriever."""
     corpus, retriever = MemoryCorpus(PASSAGES), make()
     index = retriever.index(corpus)
     first = _search(index, QUERIES, 8, PASSAGES)
     _compare(_search(index, QUERIES, 8, PASSAGES), first, "a second search")
     _compare(_search(retriever.index(corpus), QUERIES, 8, PASSAGES), first, "a second index of the same corpus")
     _compare(_search(make().index(corpus), QUERIES, 8, PASSAGES), first, "a second retriever")
+
+
+def check_other_corpus(make: Make) -> None:
+    """An index stays what it is when the same retriever indexes another corpus."""
+    retriever = make()
+    index = retriever.index(MemoryCorpus(PASSAGES))
+    first = _search(index, QUERIES, 8, PASSAGES)
     retriever.index(MemoryCorpus(PASSAGES[:8]))
     _compare(_search(index, QUERIES, 8, PASSAGES), first, "the first index, after another corpus was indexed")
 
@@ -176,6 +183,7 @@ FORM_CHECKS: tuple[Callable[[Make], None], ...] = (
     check_batch,
 )
 TEXT_CHECKS: tuple[Callable[[Make], None], ...] = (
+    check_other_corpus,
     check_ties,
     check_query_text,
     check_small_corpora,

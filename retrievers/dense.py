@@ -17,12 +17,14 @@ from typing import Any, ClassVar
 
 from corpora.base import Corpus, span_of
 from corpora.fingerprint import digest
+from corpora.sphere import GPU_PASSAGES_PER_S
 from corpora.types import Query, Ranking
 from lm import make_encoder
 from lm.base import Encoder, QueryVectors
 from retrievers.approximate import ApproximateIndex, build, recall
-from retrievers.encoding import corpus_vectors, passage_fingerprint
+from retrievers.encoding import corpus_vectors, missing_rows, passage_fingerprint
 from retrievers.exact import search, search_device
+from retrievers.shards import DTYPES
 from retrievers.vectors import Ids, Vectors, open_vectors
 
 EXACT = "exact"
@@ -87,6 +89,11 @@ class Dense:
         """Whether parts of a corpus may be searched apart: what an approximate index finds depends on all of it."""
         return self.index_type == EXACT
 
+    @property
+    def one_pass(self) -> bool:
+        """Whether a search reads all vectors: then all queries share one pass."""
+        return self.index_type == EXACT
+
     @cached_property
     def model(self) -> Encoder:
         """The encoder, made on first use; its model is loaded when it encodes.
@@ -119,6 +126,32 @@ class Dense:
         fetch = getattr(self.model, "prefetch", None)
         if fetch is not None:
             fetch()
+
+    def pending(self, corpus: Corpus | None, passages: int) -> str | None:
+        """What encoding still takes, in one line; None where all vectors are there.
+
+        Args:
+            corpus: The corpus; None while it is not there yet.
+            passages: Its size, or what is known of it.
+        """
+        if self.vectors is not None:
+            return None
+        if corpus is not None:
+            gaps = missing_rows(corpus, passage_fingerprint(self.model), self.dtype)
+            passages = sum(stop - start for start, stop in gaps)
+        if not passages:
+            return None
+        try:
+            dimension = self.model.dimension
+        except ValueError:  # the model is not downloaded yet
+            dimension = 768
+        gib = passages * dimension * DTYPES[self.dtype].itemsize / 2**30
+        hours = passages / GPU_PASSAGES_PER_S / 3600
+        return (
+            f"encode {passages:,} passages, {gib:,.2f} GiB in {self.dtype} ({dimension} dimensions): "
+            f"about {hours:,.2f} GPU hours at {GPU_PASSAGES_PER_S} passages a second (BERT-base on one GPU of 2020: "
+            "the progress bar shows yours); --until index --shard i/n divides them"
+        )
 
     def index(self, corpus: Corpus) -> DenseIndex:
         """The corpus' vectors, opened; what is missing is encoded, and a FAISS index built.

@@ -105,6 +105,16 @@ class Hybrid:
         return _member("first", self.first, self.first_args), _member("second", self.second, self.second_args)
 
     @property
+    def one_pass(self) -> bool:
+        """Whether a member reads the whole corpus in a search."""
+        return any(getattr(member, "one_pass", False) for member in self.members)
+
+    def pending(self, corpus: Corpus | None, passages: int) -> str | None:
+        """What indexing still takes, of the members that can tell."""
+        told = [member.pending(corpus, passages) for member in self.members if hasattr(member, "pending")]
+        return "; ".join(each for each in told if each) or None
+
+    @property
     def fingerprint(self) -> str:
         """A hash of the members' descriptions, their versions too, and of how they are fused."""
         how = {"fusion": self.fusion, "weight": self.weight, "constant": self.constant, "depth": self.depth}

@@ -232,7 +232,7 @@ BROKEN = [
     (Latin, "check_form", "it raises UnicodeEncodeError"),
     (CutsTies, "check_ties", "of equal passages, k=4 gives"),
     (Random, "check_prefix", "expected the same"),
-    (Shared, "check_repeatable", "after another corpus was indexed"),
+    (Shared, "check_other_corpus", "after another corpus was indexed"),
     (Batch, "check_batch", "all queries at once and one by one"),
     (Misaligned, "check_batch", "expected the same"),
     (ByRow, "check_ties", "one text has the scores"),
@@ -280,7 +280,10 @@ def test_randomness_between_searches_is_caught_where_the_cut_does_not_show_it():
 
 
 def test_every_check_has_a_retriever_that_it_catches():
-    caught = {check for _, check, _ in BROKEN} | {"check_local_scores"}
+    caught = {check for _, check, _ in BROKEN} | {
+        "check_local_scores",
+        "check_repeatable",
+    }  # each has a test of its own
     assert caught == {check.__name__ for check in (*FORM_CHECKS, *TEXT_CHECKS)}
 
 

@@ -34,6 +34,24 @@ def test_keeps_all_promises(dtype):
     check_retriever(lambda: Dense(encoder=FakeEncoder(), dtype=dtype))
 
 
+def test_the_plan_counts_what_is_not_encoded():
+    corpus, retriever = corpus_of(50), Dense(encoder=FakeEncoder(dimension=16))
+    # 83 x 3600 passages are an hour; 16 numbers of 2 bytes each, 298,800 passages: 9,561,600 bytes = 0.0089 GiB
+    assert retriever.pending(None, 83 * 3600).startswith(
+        "encode 298,800 passages, 0.01 GiB in fp16 (16 dimensions): about 1.00 GPU hours at 83 passages a second"
+    )
+    assert retriever.pending(corpus, 50).startswith("encode 50 passages")
+    retriever.index(corpus.part(0, 5))
+    assert retriever.pending(corpus, 50).startswith("encode 42 passages")  # of 13 blocks of 4, part 1 of 5 has 2
+    retriever.index(corpus)
+    assert retriever.pending(corpus, 50) is None
+
+
+def test_only_exact_search_wants_all_queries_at_once():
+    assert Dense(encoder=FakeEncoder()).one_pass
+    assert not Dense(encoder=FakeEncoder(), index_type="HNSW8").one_pass
+
+
 def test_ranks_by_dot_product():
     encoder, corpus = FakeEncoder(), MemoryCorpus(PASSAGES)
     (ranking,) = Dense(encoder, dtype="fp32").index(corpus).search(QUERIES[:1], 4)

@@ -182,3 +182,22 @@ def test_a_passage_of_one_member_only_is_found():
     corpus = MemoryCorpus([Passage("1", "apple"), Passage("2", "pear")])
     (ranking,) = Hybrid(RankBM25(), Fixed(**{"2": 1})).index(corpus).search([Query("q", "q", "apple")], 9)
     assert [hit.passage_id for hit in ranking] == ["1", "2"]
+
+
+class Reads:
+    """A member that reads the whole corpus, and says what it costs."""
+
+    one_pass = True
+
+    def index(self, corpus):
+        raise NotImplementedError
+
+    def pending(self, corpus, passages):
+        return f"read {passages} passages"
+
+
+def test_speaks_for_its_members():
+    assert Hybrid("bm25", Reads()).one_pass
+    assert not Hybrid("bm25", "rank_bm25").one_pass
+    assert Hybrid(Reads(), Reads()).pending(None, 7) == "read 7 passages; read 7 passages"
+    assert Hybrid("bm25", "rank_bm25").pending(None, 7) is None

@@ -15,7 +15,9 @@ pytest.importorskip("pyserini")
 from corpora.memory import MemoryCorpus
 from corpora.types import Passage, Query
 from lm.base import QueryVectors
+from retrievers.checks import PASSAGES, check_retriever
 from retrievers.pyserini_dense import PyseriniDense, record_encoder
+from tests.retrievers.fake_encoder import FakeEncoder as WordEncoder
 
 D = 8
 IDS = [f"p{i:03d}" for i in range(300)]
@@ -152,3 +154,12 @@ def test_equals_the_searcher_of_pyserini(folder):
     theirs = [[tuple(pair) for pair in each] for each in json.loads(done.stdout.splitlines()[-1])]
     ours = pairs(PyseriniDense(str(folder), FakeEncoder()).index(CORPUS).search(QUERIES, 300))
     assert ours == [sorted(each, key=lambda pair: (-pair[1], pair[0])) for each in theirs]
+
+
+def test_keeps_the_promises_of_retrievers(tmp_path):
+    encoder, index = WordEncoder(dimension=D), faiss.IndexFlatIP(D)
+    index.add(encoder.encode_passages(PASSAGES))
+    faiss.write_index(index, str(tmp_path / "index"))
+    (tmp_path / "docid").write_text("".join(f"{passage.passage_id}\n" for passage in PASSAGES))
+    record_encoder(tmp_path, encoder.fingerprint)
+    check_retriever(lambda: PyseriniDense(str(tmp_path), encoder=encoder), reads_text=False)

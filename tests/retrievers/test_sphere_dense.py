@@ -15,7 +15,10 @@ from corpora.types import Passage, Query
 from lm.base import QueryVectors
 from retrievers import sphere_dense
 from retrievers.base import Retriever
+from retrievers.checks import PASSAGES as CHECKED
+from retrievers.checks import check_retriever
 from retrievers.sphere_dense import SphereDense
+from tests.retrievers.fake_encoder import FakeEncoder
 
 D, N = 16, 600
 RNG = np.random.default_rng(5)
@@ -228,3 +231,18 @@ def test_dpr_web_encodes_as_the_authors_client_does(tmp_path):
     np.testing.assert_allclose(vectors, right, atol=1e-5)
     with pytest.raises(ValueError, match="encodes queries only"):
         encoder.encode_passages(PASSAGES[:1])
+
+
+def test_keeps_the_promises_of_retrievers(tmp_path):
+    encoder = FakeEncoder(dimension=D)
+    vectors = encoder.encode_passages(CHECKED)
+    norms = np.square(vectors).sum(axis=1)
+    index = faiss.IndexFlatL2(D + 1)
+    index.add(np.hstack([vectors, np.sqrt(norms.max() - norms)[:, None]]).astype(np.float32))
+    (tmp_path / "0").mkdir()
+    faiss.write_index(index, str(tmp_path / "0" / "index.faiss"))
+    meta = [(p.passage_id, zlib.compress(p.text.encode()), zlib.compress(p.title.encode()), False) for p in CHECKED]
+    (tmp_path / "0" / "meta.pkl").write_bytes(pickle.dumps(meta))
+    (tmp_path / "0" / "cfg.json").write_text(json.dumps({"metric": "l2", "nprobe": 1, "dim": D + 1}))
+    (tmp_path / "encoder.json").write_text(json.dumps({"encoder": "fake", "fingerprint": encoder.fingerprint}))
+    check_retriever(lambda: SphereDense(path=tmp_path, encoder=encoder), reads_text=False)

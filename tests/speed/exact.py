@@ -94,8 +94,9 @@ def against_faiss(folder: Path) -> None:
             same += hit.passage_id == other
             ties += hit.passage_id != other and abs(hit.score - value) <= 1e-5 * max(1.0, abs(value))
     print(
-        f"300,000 x 768 fp32, 1,000 queries, k={K}: from disk {min(ours):.2f} s (all {_list(ours)}), "
-        f"IndexFlatIP in memory {min(theirs):.2f} s (all {_list(theirs)}): ratio {min(ours) / min(theirs):.3f}; "
+        f"300,000 x 768 fp32, 1,000 queries, k={K}: from disk {np.median(ours):.2f} s (all {_list(ours)}), IndexFlatIP "
+        f"in memory {np.median(theirs):.2f} s (all {_list(theirs)}): ratio of medians "
+        f"{np.median(ours) / np.median(theirs):.3f}, of the best {min(ours) / min(theirs):.3f}; "
         f"of {same + ties:,} of {1000 * K:,} hits equal {same:,}, and {ties:,} tie within 1e-5"
     )
     if same + ties != 1000 * K:
