@@ -1,0 +1,242 @@
+"""Chats with language models: one client for any OpenAI-compatible server, with what a long run needs.
+
+    client = ChatClient("gpt-4o-mini", prices=Prices(0.15, 0.60))
+    for i, answer in client.complete([ChatRequest((Message("user", "Hello"),)), ...]):
+        ...                                         # in any order, while other answers are still open
+
+Answers are kept (lm/responses.py) under all that decides them: model, messages and parameters. So a run that was
+killed, or that is done again, pays for nothing twice, but for one block; and equal requests are asked once. A request
+with a temperature above 0 has one kept answer as well: other samples have other seeds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Literal
+
+from corpora.fingerprint import digest
+from lm.background import Emit, background
+from lm.chat_types import Chat, ChatAnswer, ChatRequest
+from lm.endpoint import Endpoint, EndpointError, FailedError, RefusedError, Session, usage
+from lm.ledger import Estimate, Ledger, Prices, estimated_tokens
+from lm.replies import answer_of, read_reply
+from lm.responses import Record, ResponseStore, ResponseWriter
+from lm.server import Server
+from lm.structured import check_schema, parse_structured
+
+__all__ = ["Chat", "ChatAnswer", "ChatClient", "ChatRequest", "Prices", "Server"]
+
+REPAIR_TEMPERATURE = 0.5
+"""Of tries after the first, where that one was greedy: it would give the same broken JSON again."""
+_CHUNK = 8192
+_Job = tuple[bytes, ChatRequest]
+
+
+class ChatClient:
+    """A model behind an OpenAI-compatible server.
+
+    What a key of a kept answer does not hold is the address: one model moves between machines. Where a name says too
+    little (``default``, or a quantised copy under the original's name), ``identity`` tells answers apart.
+
+    Args:
+        model: As the server names it.
+        server: Address, key's variable, limits.
+        prices: Of the model.
+        identity: What is really served, where the model's name does not say.
+        structured: How a schema is sent: ``json_schema``, ``json_object`` (some JSON), or ``none`` (the prompt must
+            say it). Answers are checked in any case.
+        repairs: How often an answer that does not follow its schema is asked for again.
+        max_tokens_name: Newer models of OpenAI want ``max_completion_tokens``.
+        extra: More parameters of the request, such as ``{"reasoning_effort": "low"}``.
+        store: Where answers are kept; default: ``responses`` in the cache.
+        ledger: Where tokens and cost are added up; default: one of its own.
+    """
+
+    def __init__(
+        self,
+        model: str,
+        server: Server | None = None,
+        prices: Prices | None = None,
+        *,
+        identity: str = "",
+        structured: Literal["json_schema", "json_object", "none"] = "json_schema",
+        repairs: int = 2,
+        max_tokens_name: Literal["max_tokens", "max_completion_tokens"] = "max_tokens",
+        extra: Mapping[str, Any] | None = None,
+        store: ResponseStore | None = None,
+        ledger: Ledger | None = None,
+    ) -> None:
+        if not model:
+            raise ValueError("model: expected the name of a model as the server knows it")
+        self.model = model
+        self.server = Server() if server is None else server
+        self.prices = Prices() if prices is None else prices
+        self.identity, self.structured, self.repairs = identity, structured, repairs
+        self.max_tokens_name, self.extra = max_tokens_name, dict(extra or {})
+        self.store = ResponseStore() if store is None else store
+        self.ledger = Ledger() if ledger is None else ledger
+        self.endpoint = Endpoint(self.server, self.ledger)
+
+    @property
+    def fingerprint(self) -> str:
+        """A hash of all that decides answers, but for the requests."""
+        return digest(["chat", self.model, self.identity, self.structured, self.max_tokens_name, self.extra])
+
+    def complete(self, requests: Sequence[ChatRequest]) -> Iterator[tuple[int, ChatAnswer]]:
+        """Yields (position, answer), each position once, in any order, as answers come; kept ones first.
+
+        Closing the iterator early cancels what is open; what was answered is kept.
+
+        Raises:
+            ValueError: The server cannot be used; or, after all other answers, some requests have none.
+        """
+        open_: dict[bytes, list[int]] = {}
+        for start in range(0, len(requests), _CHUNK):
+            part = requests[start : start + _CHUNK]
+            keys = [self.key(request) for request in part]
+            for i, (key, record) in enumerate(zip(keys, self.store.get_many(keys), strict=True), start):
+                if record is None:
+                    open_.setdefault(key, []).append(i)
+                else:
+                    self.ledger.count("cached")
+                    yield i, answer_of(record, requests[i], cached=True)
+        if not open_:
+            return
+        self.server.key()  # where it is missing, say so before anything is begun
+        run = _Run(self, [(key, requests[positions[0]]) for key, positions in open_.items()])
+        for key, answer in background(run.work, room=self.server.concurrency):
+            yield open_[key][0], answer
+            for i in open_[key][1:]:
+                self.ledger.count("cached")
+                yield i, replace(answer, cost_usd=0.0, cached=True)
+        if run.failed:
+            raise EndpointError(
+                f"{self.server.place}: {len(run.failed)} of {len(open_)} requests have no answer, the first: "
+                f"{run.failed[0]}; all other answers are kept: the same command goes on"
+            )
+
+    def estimate(self, requests: Sequence[ChatRequest]) -> Estimate:
+        """What these requests will take; asks nothing. Tokens are estimated from the texts' bytes, see Estimate."""
+        keys = [self.key(request) for request in requests]
+        there = self.store.has(keys)
+        first = {key: i for i, key in reversed(list(enumerate(keys))) if not there[i]}
+        tokens_in = sum(estimated_tokens(m.content for m in requests[i].messages) for i in first.values())
+        tokens_out = sum(requests[i].max_tokens for i in first.values())
+        cached = sum(there)
+        return Estimate(
+            requests=len(requests),
+            cached=cached,
+            duplicates=len(requests) - cached - len(first),
+            calls=len(first),
+            input_tokens=tokens_in,
+            output_tokens=tokens_out,
+            cost_usd=self.prices.cost_usd(tokens_in, tokens_out),
+        )
+
+    def key(self, request: ChatRequest) -> bytes:
+        """The 16 bytes under which the answer is kept."""
+        checked = None if request.schema is None else [request.schema, self.repairs]
+        return bytes.fromhex(digest(["chat-1", self.identity, self.body(request), checked]))
+
+    def body(self, request: ChatRequest, attempt: int = 0) -> dict[str, Any]:
+        """What is sent; a repair has another seed, and a temperature above 0."""
+        body: dict[str, Any] = {
+            "model": self.model,
+            "messages": [{"role": each.role, "content": each.content} for each in request.messages],
+            self.max_tokens_name: request.max_tokens,
+        }
+        if request.temperature is not None:
+            body["temperature"] = request.temperature or (REPAIR_TEMPERATURE if attempt else 0.0)
+        if request.seed is not None:
+            body["seed"] = request.seed + attempt
+        if request.top_logprobs:
+            body |= {"logprobs": True, "top_logprobs": request.top_logprobs}
+        if request.schema is not None and self.structured == "json_object":
+            body["response_format"] = {"type": "json_object"}
+        elif request.schema is not None and self.structured == "json_schema":
+            # What "strict" asks of a schema, only those have that say that nothing else may stand in the object.
+            strict = request.schema.get("additionalProperties") is False
+            wanted = {"name": "answer", "schema": request.schema, "strict": strict}
+            body["response_format"] = {"type": "json_schema", "json_schema": wanted}
+        return body | self.extra
+
+    async def ask(self, session: Session, request: ChatRequest) -> Record:
+        """The record of one answer, of the last try where it had to be repaired."""
+        tokens = estimated_tokens(each.content for each in request.messages) + request.max_tokens
+        counts: list[tuple[int | None, int | None]] = []
+        record: Record = {}
+        for attempt in range(1 + (self.repairs if request.schema is not None else 0)):
+            body = self.body(request, attempt)
+            record = await self.endpoint.ask(session, "chat", body, lambda reply: _read(reply, counts), tokens)
+            record["details"] |= {
+                "seed": body.get("seed"),
+                "temperature": body.get("temperature"),
+                "tries": len(counts),
+            }
+            self.ledger.answer(*counts[-1], self.prices.cost_usd(*counts[-1]))
+            if request.schema is None or parse_structured(record["text"], request.schema)[0]:
+                break
+            self.ledger.count("repaired" if attempt < self.repairs else "unparsed")
+        record["input_tokens"], record["output_tokens"] = (_sum(column) for column in zip(*counts, strict=True))
+        record["cost_usd"] = self.prices.cost_usd(record["input_tokens"], record["output_tokens"])
+        return record
+
+
+class _Run:
+    """One call of ``complete``: workers that take requests from one list."""
+
+    def __init__(self, client: ChatClient, jobs: Sequence[_Job]) -> None:
+        for schema in {id(job.schema): job.schema for _, job in jobs if job.schema is not None}.values():
+            check_schema(schema)
+        self.client = client
+        self.failed: list[str] = []
+        self._jobs, self._n = iter(jobs), len(jobs)
+        self._held: list[tuple[bytes, ChatAnswer]] = []
+
+    async def work(self, emit: Emit[tuple[bytes, ChatAnswer]]) -> None:
+        """Emits every answer; publishes them meanwhile, and what is left also where it is cancelled."""
+        writer = self.client.store.writer()
+        async with self.client.endpoint.session() as session:
+            publishing = asyncio.create_task(writer.keep_publishing())
+            n = min(self.client.server.concurrency, self._n)
+            workers = [asyncio.create_task(self._worker(session, writer, emit)) for _ in range(n)]
+            try:
+                await asyncio.gather(*workers)
+            finally:
+                for task in (publishing, *workers):
+                    task.cancel()
+                await asyncio.gather(publishing, *workers, return_exceptions=True)
+                writer.close()
+        await self._release(emit)
+
+    async def _worker(self, session: Session, writer: ResponseWriter, emit: Emit[tuple[bytes, ChatAnswer]]) -> None:
+        for key, request in self._jobs:
+            try:
+                record = await self.client.ask(session, request)
+            except RefusedError as error:
+                # Held back until the server has answered another one: it may refuse everything.
+                self._held.append((key, ChatAnswer("refused", str(error), cost_usd=0.0)))
+                self.client.ledger.count("refused")
+            except FailedError as error:
+                self.failed.append(str(error))
+            else:
+                writer.add(key, record)
+                await emit((key, answer_of(record, request)))
+                await self._release(emit)
+
+    async def _release(self, emit: Emit[tuple[bytes, ChatAnswer]]) -> None:
+        while self._held:
+            await emit(self._held.pop(0))
+
+
+def _read(reply: dict[str, Any], counts: list[tuple[int | None, int | None]]) -> Record:
+    record = read_reply(reply)
+    counts.append(usage(reply))
+    return record
+
+
+def _sum(counts: Sequence[int | None]) -> int | None:
+    known = [count for count in counts if count is not None]
+    return sum(known) if len(known) == len(counts) else None
