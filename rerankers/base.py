@@ -1,19 +1,23 @@
-"""The protocol of a reranker: it orders the whole pool of a question anew."""
+"""The protocol of a reranker: it orders the whole pool of a question anew.
+
+A reranker needs this file and ``corpora.types``, and nothing else.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Protocol, runtime_checkable
 
-from corpora.types import Pool, Ranking
+from corpora.types import Hit, Pool, Ranking
 
 
 @runtime_checkable
 class Reranker(Protocol):
     """Orders pools of passages.
 
-    Optional class attributes: ``version``, ``runtime_args`` (as for retrievers) and ``oracle: ClassVar[bool]``
-    (True: the pools carry labels, and every table says so).
+    Optional class attributes: ``version``, ``runtime_args`` (as for retrievers), ``oracle: ClassVar[bool]`` (True: the
+    pools carry labels, and every table says so) and ``aspects: ClassVar[bool]`` (True: the pools must carry aspects,
+    the queries that an expander wrote).
     """
 
     def rerank(self, pools: Sequence[Pool]) -> list[Ranking]:
@@ -23,3 +27,9 @@ class Reranker(Protocol):
         in its old order. A method without scores of its own gives n, n-1, ...
         """
         ...
+
+
+def reordered(pool: Pool, order: Sequence[int]) -> Ranking:
+    """The pool's hits in this order of their positions, with the scores n, n-1, ..."""
+    n = len(pool.ranking)
+    return tuple(Hit(pool.ranking[position].passage_id, float(n - i)) for i, position in enumerate(order))
