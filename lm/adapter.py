@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from peft import PeftConfig, get_peft_model, set_peft_model_state_dict
-from safetensors import safe_open
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file
 
 CONFIG = "adapter_config.json"
@@ -27,8 +27,12 @@ def adapter_shapes(folder: Path) -> dict[str, tuple[int, ...]]:
         ValueError: No adapter, another kind than LoRA, or weights in a form that is not loaded.
     """
     _check(folder)
-    with safe_open(folder / WEIGHTS, framework="pt") as file:
-        return {name.removeprefix(PREFIX): tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
+    try:
+        with safe_open(folder / WEIGHTS, framework="pt") as file:
+            names = file.keys()
+            return {name.removeprefix(PREFIX): tuple(file.get_slice(name).get_shape()) for name in names}
+    except SafetensorError as error:
+        raise ValueError(f"{folder / WEIGHTS} is broken ({error}): copy or download it anew") from error
 
 
 def merge_adapter(model: Any, folder: Path) -> Any:
@@ -51,9 +55,24 @@ def merge_adapter(model: Any, folder: Path) -> Any:
         if wrong := sorted([*own, *report.unexpected_keys]):
             raise ValueError(f"{len(wrong)} tensors are in only one of both, {wrong[0]} for example")
         return adapted.merge_and_unload(safe_merge=True).eval()
-    except (ValueError, RuntimeError, KeyError) as error:
+    except (ValueError, TypeError, RuntimeError, KeyError, SafetensorError) as error:
         problem = " ".join(str(error).split())
         raise ValueError(f"the adapter in {folder} does not fit {type(model).__name__}: {problem[:300]}") from error
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """The JSON object in a file.
+
+    Raises:
+        ValueError: It holds none.
+    """
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(f"{path} is no JSON ({error}): copy or download it anew") from error
+    if not isinstance(found, dict):
+        raise ValueError(f"{path} holds a {type(found).__name__}, expected a JSON object")
+    return found
 
 
 def _check(folder: Path) -> None:
@@ -65,7 +84,7 @@ def _check(folder: Path) -> None:
             f"the adapter in {folder} has {found}, expected {WEIGHTS}: pickled weights are not loaded because they can "
             "run code; save it anew with save_pretrained(..., safe_serialization=True)"
         )
-    settings = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
+    settings = read_json(folder / CONFIG)
     kind, start = settings.get("peft_type"), settings.get("init_lora_weights", True)
     if kind != "LORA":
         raise ValueError(f"the adapter in {folder} is of the type {kind}: only LORA is read")

@@ -8,7 +8,6 @@ The judges ``nli`` and ``small`` and rerankers share it. Results come batch by b
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -22,6 +21,7 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer
 from corpora.fingerprint import digest
 from lm.batching import Batcher, Finished, Forward, check_sizes, find_batch_tokens, find_devices
 from lm.pairs import PairTokenizer, Side
+from lm.rows import check_numbers, stream_rows
 from lm.source import Source
 from lm.transformer import (
     DTYPES,
@@ -29,6 +29,7 @@ from lm.transformer import (
     Row,
     check_complete,
     check_max_length,
+    compute_in_fp32,
     find_max_length,
     pad,
     quiet,
@@ -36,8 +37,8 @@ from lm.transformer import (
     spread,
 )
 
-WINDOW = 8192
-"""Pairs that are tokenised and sorted by length at a time: enough for full batches, few enough to hold."""
+HEADS = ("classifier", "score", "classification_head", "logits_proj")
+"""What transformers calls the last layers of its sequence-classification models."""
 
 
 class CrossEncoder:
@@ -128,9 +129,18 @@ class CrossEncoder:
         Raises:
             ValueError: The model gives NaN or infinity; names the pair.
         """
-        for start in range(0, len(pairs), WINDOW):
-            for part, logits in self._window(pairs[start : start + WINDOW]):
-                yield [start + position for position in part], logits
+        if not pairs:
+            return
+        tokenizer, replicas = self._loaded
+
+        def forwards(rows: list[Row]) -> list[Forward]:
+            return [self._forward(replica, tokenizer, rows) for replica in replicas]
+
+        def check(logits: NDArray[np.float32], chosen: Sequence[tuple[str, str]]) -> None:
+            check_numbers(logits, chosen, self.model, self.dtype)
+
+        width = self.config.num_labels
+        yield from stream_rows(pairs, tokenizer.rows, forwards, self._batcher, width, check)
 
     def logits(self, pairs: Sequence[tuple[str, str]]) -> NDArray[np.float32]:
         """float32 (n, labels): all of ``scores``, in the order of the pairs."""
@@ -138,19 +148,6 @@ class CrossEncoder:
         for positions, logits in self.scores(pairs):
             found[positions] = logits
         return found
-
-    def _window(self, pairs: Sequence[tuple[str, str]]) -> Iterator[Finished]:
-        tokenizer, replicas = self._loaded
-        rows = tokenizer.rows(pairs)
-        if unread := [position for position, row in enumerate(rows) if row is None]:
-            yield unread, np.full((len(unread), self.config.num_labels), np.nan, np.float32)
-        chosen = {position: row for position, row in enumerate(rows) if row is not None}
-        order = list(chosen)
-        forwards = [self._forward(replica, tokenizer, [chosen[position] for position in order]) for replica in replicas]
-        for part, logits in self._batcher.stream([len(chosen[position]["input_ids"]) for position in order], forwards):
-            positions = [order[place] for place in part]
-            self._check_finite(logits, [pairs[position] for position in positions])
-            yield positions, logits
 
     def _forward(self, model: Any, tokenizer: PairTokenizer, rows: Sequence[Row]) -> Forward:
         left = model.config.model_type == "xlnet"  # the only one that reads the last place, not the last token
@@ -166,13 +163,6 @@ class CrossEncoder:
 
         return forward
 
-    def _check_finite(self, logits: NDArray[np.float32], pairs: Sequence[tuple[str, str]]) -> None:
-        bad = np.flatnonzero(~np.isfinite(logits).all(axis=1))
-        if bad.size:
-            hint = "try dtype=fp32" if self.dtype == "fp16" else "the model or its weights are broken"
-            shown = " and ".join(repr(text if len(text) < 60 else text[:57] + "...") for text in pairs[int(bad[0])])
-            raise ValueError(f"model {self.model} returned NaN or infinity for the pair {shown}: {hint}")
-
     @cached_property
     def _batcher(self) -> Batcher:
         return Batcher(self.batch_size, find_batch_tokens(self.batch_tokens, self.device))
@@ -184,23 +174,33 @@ class CrossEncoder:
         check_max_length(self.max_length, config)
         limit = self.max_length or find_max_length(tokenizer, config)
         pairs = PairTokenizer(tokenizer, self.cut, limit, self.token_types)
+        config.pad_token_id = tokenizer.pad_token_id if config.pad_token_id is None else config.pad_token_id
         if config.pad_token_id is None:
-            config.pad_token_id = tokenizer.pad_token_id
+            raise ValueError(f"the tokenizer in {folder} has no padding token: give it one (pad_token) and save it")
         devices = find_devices(self.device)  # before the weights are read
-        adapter = self._adapter.folder if self._adapter else None
-        model = _load(folder, config, adapter)
         mixed = self.dtype == "bf16" and all(device.type == "cpu" for device in devices)
-        return pairs, spread(model if mixed else model.to(DTYPES[self.dtype]), devices)
+        dtype = torch.float32 if mixed else DTYPES[self.dtype]
+        model = _load(folder, config, self._adapter.folder if self._adapter else None, dtype)
+        replicas = spread(model, devices)
+        for replica in replicas:
+            for name in HEADS:
+                if (head := getattr(replica, name, None)) is not None:
+                    compute_in_fp32(head)
+        return pairs, replicas
 
 
-def _load(folder: Path, config: Any, adapter: Path | None) -> Any:
-    """The model in fp32, its adapter merged."""
+def _load(folder: Path, config: Any, adapter: Path | None, dtype: torch.dtype) -> Any:
+    """The model; an adapter is merged in fp32."""
     loader: Callable[..., Any] = AutoModelForSequenceClassification.from_pretrained
     with quiet():
-        model, report = loader(
-            folder, config=config, dtype=torch.float32, use_safetensors=True, trust_remote_code=False,
-            output_loading_info=True,
-        )  # fmt: skip
+        try:
+            model, report = loader(
+                folder, config=config, dtype=torch.float32 if adapter else dtype, use_safetensors=True,
+                trust_remote_code=False, output_loading_info=True,
+            )  # fmt: skip
+        except ValueError as error:
+            problem = str(error).partition("\n")[0]
+            raise ValueError(f"the model in {folder} cannot classify texts: {problem[:200]}") from error
     missing = set(report["missing_keys"])
     if adapter is None:
         check_complete(folder, missing)
@@ -208,12 +208,12 @@ def _load(folder: Path, config: Any, adapter: Path | None) -> Any:
     from lm.adapter import adapter_shapes, merge_adapter  # PEFT is needed for adapters only
 
     check_complete(folder, missing - set(adapter_shapes(adapter)))
-    return merge_adapter(model, adapter)
+    return merge_adapter(model, adapter).to(dtype)
 
 
 def _adapter_labels(folder: Path) -> tuple[int, dict[int, str] | None]:
     """How many labels the head of an adapter has; and their names, where it comes with a ``config.json``."""
-    from lm.adapter import adapter_shapes
+    from lm.adapter import adapter_shapes, read_json
 
     shapes = adapter_shapes(folder)
     heads = [name for name in shapes if name.split(".")[0] in ("classifier", "score") and name.endswith(".weight")]
@@ -222,7 +222,7 @@ def _adapter_labels(folder: Path) -> tuple[int, dict[int, str] | None]:
     count = shapes[max(heads, key=lambda name: name.endswith(("classifier.weight", "out_proj.weight")))][0]
     if not (folder / "config.json").is_file():
         return count, None
-    names = json.loads((folder / "config.json").read_text(encoding="utf-8")).get("id2label") or {}
+    names = read_json(folder / "config.json").get("id2label") or {}
     if names and sorted(map(int, names)) != list(range(count)):
         raise ValueError(f"{folder / 'config.json'}: id2label names {len(names)} labels, the head has {count}")
     return count, {int(number): str(name) for number, name in names.items()} or None

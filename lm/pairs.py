@@ -69,12 +69,30 @@ class PairTokenizer:
 
 
 def encode(tokenizer: Any, texts: Sequence[str]) -> list[list[int]]:
-    """The ids of texts without special tokens; what looks like a special token in them is split into ordinary ones."""
+    """The ids of texts without special tokens; what looks like a special token in them is split into ordinary ones.
+
+    Some vocabularies hold special tokens as words too, and find them anyhow: there they are left out.
+    """
     if not texts:
         return []
     options = {"add_special_tokens": False, "split_special_tokens": True, "verbose": False}
     found: list[list[int]] = tokenizer(list(texts), **options)["input_ids"]
-    return found
+    special = {i for i, token in tokenizer.added_tokens_decoder.items() if token.special} - {tokenizer.unk_token_id}
+    return [ids if special.isdisjoint(ids) else [each for each in ids if each not in special] for ids in found]
+
+
+def surround(tokenizer: Any) -> tuple[list[int], list[int]]:
+    """What the tokenizer puts before and behind a text.
+
+    Raises:
+        ValueError: It changes the text itself.
+    """
+    for probe, _ in _PROBES:
+        ids, whole = encode(tokenizer, [probe])[0], tokenizer(probe, verbose=False)["input_ids"]
+        start = _find(whole, ids, 0)
+        if ids and start >= 0:
+            return whole[:start], whole[start + len(ids) :]
+    raise ValueError(f"{type(tokenizer).__name__} does not keep a text as it is: it cannot be used here")
 
 
 def _template(tokenizer: Any) -> tuple[tuple[list[int], list[int], list[int]], tuple[int, ...]]:

@@ -140,6 +140,25 @@ def spread(model: Any, devices: Sequence[torch.device]) -> list[Any]:
     return [each.to(at) for each, at in zip(copies, devices, strict=True)]
 
 
+def compute_in_fp32(head: Any) -> None:
+    """Makes a model's last layers compute in fp32, whatever precedes them: bf16 logits around 4 are 1/32 apart.
+
+    Args:
+        head: A module of the model, changed in place; only after ``spread``, because copies would share it.
+    """
+    forward = head.forward
+    for part in head.modules():
+        for name, values in list(part.named_parameters(recurse=False)):
+            if values.dtype != torch.float32:  # of its own, where it is tied to another layer
+                setattr(part, name, torch.nn.Parameter(values.detach().float(), requires_grad=False))
+
+    def exact(*inputs: torch.Tensor) -> Any:
+        with torch.autocast(inputs[0].device.type, enabled=False):
+            return forward(*(each.float() for each in inputs))
+
+    head.forward = exact
+
+
 def read_config(folder: Path) -> Any:
     """The model's configuration; no weights are read."""
     return AutoConfig.from_pretrained(folder, trust_remote_code=False)
