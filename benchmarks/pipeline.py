@@ -22,6 +22,7 @@ from corpora.artefacts import artefact
 from corpora.base import Corpus
 from corpora.fingerprint import digest
 from corpora.types import Passage, Pool, Query, Question, Ranking, Run
+from evaluator.depths import Depths
 from evaluator.labels import gold_labels, matrices
 from retrievers.base import Retriever
 from retrievers.merge import MERGES, best_first
@@ -111,13 +112,28 @@ def require_rankings(experiment: Experiment) -> None:
         raise ValueError("--shard: the reranking is not done: run the same command with --until rerank first")
 
 
+def judged_part(run: Run, part: tuple[int, int], depths: Depths) -> Run:
+    """What of a run part i of n judges; together the parts judge exactly what the whole needs.
+
+    All pairs of a passage are judged together. But whether a pair is needed lazily depends on the labels above it, so
+    then all pairs of a question are.
+    """
+    if not depths.lazy:
+        return passages_of_part(run, part, depths.reach)
+    return {question_id: ranking if _in_part(question_id, part) else () for question_id, ranking in run.items()}
+
+
 def passages_of_part(run: Run, part: tuple[int, int], depth: int) -> Run:
     """The run's first ranks with only the passages of part i of n: all pairs of a passage are judged together."""
-    i, n = part
     return {
-        question_id: tuple(hit for hit in ranking[:depth] if int(digest(hit.passage_id), 16) % n == i)
+        question_id: tuple(hit for hit in ranking[:depth] if _in_part(hit.passage_id, part))
         for question_id, ranking in run.items()
     }
+
+
+def _in_part(name: str, part: tuple[int, int]) -> bool:
+    i, n = part
+    return int(digest(name), 16) % n == i
 
 
 def passages(experiment: Experiment) -> Callable[[Sequence[str]], Sequence[Passage]]:

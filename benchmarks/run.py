@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
-import errno
 import os
 import signal
 import sys
 import time
-import traceback
-import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any
 
+from benchmarks.command import cache_at, ended, say, stop
 from benchmarks.config import RunConfig, parse
 
 if TYPE_CHECKING:
@@ -22,29 +19,16 @@ if TYPE_CHECKING:
     from benchmarks.experiment import Experiment
     from evaluator.metrics import Metric
 
-OK, MISTAKE, INTERRUPTED = 0, 2, 130
-PACKAGES = ("benchmarks", "corpora", "evaluator", "lm", "rerankers", "retrievers")
-
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Do what the flags say; the exit code is 0, 2 for a user's mistake, 130 when interrupted."""
-    with _one_line_warnings():
-        try:
-            config = parse(arguments)
-            with _cache(config.cache):
-                try:
-                    _act(config)
-                except SystemExit as error:
-                    raise RuntimeError(f"a plug-in ended the program with sys.exit({error.code!r})") from error
-        except KeyboardInterrupt:
-            _say("interrupted: the same command goes on where this one stopped")
-            return INTERRUPTED
-        except (ValueError, OSError) as error:
-            if not is_mistake(error):
-                raise
-            _say(f"error: {' '.join(str(error).split())}")
-            return MISTAKE
-    return OK
+
+    def work() -> None:
+        config = parse(arguments)
+        with cache_at(config.cache):
+            _act(config)
+
+    return ended(work)
 
 
 def run(config: RunConfig) -> tuple[dict[str, Any], Path]:
@@ -55,26 +39,9 @@ def run(config: RunConfig) -> tuple[dict[str, Any], Path]:
     """
     from benchmarks.resolve import resolve
 
-    with _cache(config.cache):
+    with cache_at(config.cache):
         scores, folder, _ = _scored(resolve(config))
     return scores, folder
-
-
-def is_mistake(error: Exception) -> bool:
-    """Whether an error is the user's: raised on purpose by this project, or a file that cannot be read or written.
-
-    Anything else, what a library or a plug-in raises from within as well, is a bug and keeps its traceback.
-    """
-    if isinstance(error, OSError):
-        return error.filename is not None or error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
-    frames = traceback.extract_tb(error.__traceback__)
-    root = str(Path(__file__).resolve().parent.parent)
-    ours = {os.path.join(root, name) + os.sep for name in PACKAGES}
-    return (
-        bool(frames)
-        and any(os.path.abspath(frames[-1].filename).startswith(folder) for folder in ours)
-        and (frames[-1].line or "").startswith("raise")  # and not a slip of ours, such as int("")
-    )
 
 
 def _act(config: RunConfig) -> None:
@@ -98,7 +65,7 @@ def _act(config: RunConfig) -> None:
 
 def _until(experiment: Experiment) -> None:
     from benchmarks import pipeline
-    from benchmarks.scoring import chosen_metrics, label_depth, label_table
+    from benchmarks.scoring import chosen_metrics, label_depths, label_table
 
     stage, part = experiment.config.until, experiment.config.part()
     if stage == "index":
@@ -114,11 +81,12 @@ def _until(experiment: Experiment) -> None:
         if part is not None:
             pipeline.require_rankings(experiment)
         run = pipeline.final_run(experiment)
-        run = run if part is None else pipeline.passages_of_part(run, part, label_depth(experiment, metrics))
+        run = run if part is None else pipeline.judged_part(run, part, label_depths(experiment, metrics))
         _, counts = label_table(experiment, run, metrics)
-        _say(f"judge: {counts.needed} pairs needed, {counts.reused} reused, {counts.judged} judged")
+        ahead = f" ({counts.ahead} of them ahead of need)" if counts.ahead else ""
+        say(f"judge: {counts.needed} pairs needed, {counts.reused} reused, {counts.judged} judged{ahead}")
     done = f"{stage}: done" + ("" if part is None else f", part {experiment.config.shard}")
-    _say(done + ("" if part is None else "; once all parts are done, the same command without --shard joins them"))
+    say(done + ("" if part is None else "; once all parts are done, the same command without --shard joins them"))
 
 
 def _scored(experiment: Experiment) -> tuple[dict[str, Any], Path, list[str]]:
@@ -145,8 +113,8 @@ def _compute(experiment: Experiment, folder: Path, metrics: Sequence[Metric], kn
     from benchmarks import results
     from benchmarks.pipeline import final_run
     from benchmarks.plan import read_scores
-    from benchmarks.scoring import label_depth, label_table, score
-    from evaluator.labels import table_depth
+    from benchmarks.scoring import label_depths, label_table, score
+    from evaluator.labels import table_depths
     from evaluator.metrics import parse
 
     started = time.time()
@@ -162,7 +130,7 @@ def _compute(experiment: Experiment, folder: Path, metrics: Sequence[Metric], kn
         if table is not known:
             replace = known is not None or experiment.config.overwrite or experiment.config.stored_only
             known = table = results.write_labels(folder, table, replace=replace)
-            if table_depth(table) < label_depth(experiment, wanted):
+            if not table_depths(table).cover(label_depths(experiment, wanted)):
                 continue  # another process was first, and had to look less deep
         document, scores, n_perspectives = score(experiment, run, table, wanted)
         results.write_per_question(folder, experiment.scored, n_perspectives, scores)
@@ -170,6 +138,7 @@ def _compute(experiment: Experiment, folder: Path, metrics: Sequence[Metric], kn
             "needed": counts.needed,
             "reused": counts.reused,
             "judged": counts.judged,
+            "ahead": counts.ahead,
             "cost_usd": counts.cost_usd,
         }
         entry = {"judging": judging, "seconds": round(time.time() - started, 3), "metrics": names}
@@ -198,7 +167,7 @@ def _print(text: str) -> None:
 
 def _print_plan(experiment: Experiment) -> None:
     from benchmarks.plan import Step, plan
-    from benchmarks.scoring import chosen_metrics, count_stored
+    from benchmarks.scoring import chosen_metrics, count_stored, label_depths
 
     metrics = chosen_metrics(experiment)
 
@@ -214,7 +183,9 @@ def _print_plan(experiment: Experiment) -> None:
         needed, stored = count_stored(experiment, retrieved(experiment), metrics)
         price = getattr(experiment.judge, "cost_usd_per_pair", None)
         cost = "" if price is None else f", about {price * (needed - stored):.2f} USD"
-        what = f"judge {experiment.config.judge}: {needed} pairs, {stored} stored, {needed - stored} to judge{cost}"
+        most = "at most " if needed > stored and label_depths(experiment, metrics).lazy else ""
+        pairs = f"{most}{needed} pairs, {stored} stored, {most}{needed - stored} to judge"
+        what = f"judge {experiment.config.judge}: {pairs}{cost}"
         return Step("judge", needed == stored, what)
 
     steps = plan(experiment, [metric.name for metric in metrics], judging)
@@ -227,55 +198,11 @@ def _prefetch(experiment: Experiment) -> None:
     fetching = [plugin for plugin in plugins if hasattr(plugin, "prefetch")]
     for plugin in fetching:
         plugin.prefetch()  # type: ignore[union-attr]
-        _say(f"prefetch: {type(plugin).__name__} is there")
+        say(f"prefetch: {type(plugin).__name__} is there")
     if not fetching:
-        _say("prefetch: nothing that this run needs has to be downloaded")
-
-
-@contextlib.contextmanager
-def _cache(folder: str | None) -> Iterator[None]:
-    """Keeps the cache at ``--cache`` for a while; child processes see it too."""
-    from corpora.artefacts import CACHE_VARIABLE
-
-    before = os.environ.get(CACHE_VARIABLE)
-    if folder is not None:
-        os.environ[CACHE_VARIABLE] = str(Path(folder).expanduser().resolve())
-    try:
-        yield
-    finally:
-        if folder is not None:
-            os.environ.pop(CACHE_VARIABLE, None)
-            if before is not None:
-                os.environ[CACHE_VARIABLE] = before
-
-
-@contextlib.contextmanager
-def _one_line_warnings() -> Iterator[None]:
-    def show(
-        message: Warning | str,
-        category: type[Warning],
-        filename: str,
-        lineno: int,
-        file: TextIO | None = None,
-        line: str | None = None,
-    ) -> None:
-        _say(f"warning: {' '.join(str(message).split())}")
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("default", UserWarning)
-        warnings.showwarning = show
-        yield
-
-
-def _say(text: str) -> None:
-    print(text, file=sys.stderr)
-
-
-def _stop(*_: object) -> None:
-    """A scheduler's SIGTERM ends a run as Ctrl-C does: what was judged is published first."""
-    raise KeyboardInterrupt
+        say("prefetch: nothing that this run needs has to be downloaded")
 
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGTERM, _stop)
+    signal.signal(signal.SIGTERM, stop)
     sys.exit(main())

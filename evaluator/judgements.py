@@ -191,12 +191,14 @@ class Counts:
         reused: Of these, pairs found in the store.
         judged: Answers by the judge; the rest of ``needed`` shared the input of another pair.
         cost_usd: What these answers cost, as far as the judge says.
+        ahead: Answers that turned out not to be needed, where judging goes on in rounds (evaluator/judging.py).
     """
 
     needed: int = 0
     reused: int = 0
     judged: int = 0
     cost_usd: float = 0.0
+    ahead: int = 0
 
 
 def stream(

@@ -3,20 +3,26 @@
 Both makers fill the same table (labels.parquet): a row per question, retrieved passage and perspective, in the order
 of the questions, the ranks and the perspectives, down to some depth of the rankings. Metrics read the matrices that
 ``matrices`` makes of it; what lies deeper is unknown there.
+
+A judge need not be asked about everything (evaluator/depths.py): below the rank to which a table is complete, the rows
+of a perspective that a passage above supports have the status ``skipped``. Which rows these are depends on the labels
+above alone, so the table is the same however the judging went on.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from corpora.types import Passage, Qrels, Question, Run
-from evaluator.judgements import MISSING, STATUSES, Counts, JudgementStore, judgement_key, stream
+from corpora.types import Qrels, Question, Run
+from evaluator.depths import Depths, needed
+from evaluator.judgements import MISSING, STATUSES, Counts, JudgementStore
 from evaluator.judges.base import Judge
-from evaluator.types import Pair
+from evaluator.judging import LEFT_OUT, Asking, Grid, Texts, grids, tally
+from evaluator.metric import Metric
 
 SCHEMA = pa.schema(
     [
@@ -28,11 +34,8 @@ SCHEMA = pa.schema(
         ("key", pa.binary(16)),
     ]
 )
-"""status: ``ok``, ``unparsed``, or ``unjudged`` where nobody has judged; probability null unless ok; key of the
-judgement in the store, null for gold labels."""
-
-PAIRS_AT_ONCE = 8192
-"""Pairs handed to a judge in one call: many enough to sort and batch, few enough to hold their texts."""
+"""status: ``ok``, ``unparsed``, ``unjudged`` where nobody has judged, or ``skipped`` where nobody needed to;
+probability null unless ok; key of the judgement in the store, null for gold labels and where skipped."""
 
 
 def gold_labels(run: Run, questions: Sequence[Question], qrels: Qrels, depth: int) -> pa.Table:
@@ -51,7 +54,7 @@ def gold_labels(run: Run, questions: Sequence[Question], qrels: Qrels, depth: in
                 label = None if relevant is None else float(perspective.perspective_id in relevant)
                 status = "unjudged" if label is None else "ok"
                 table.add(question.question_id, perspective.perspective_id, hit.passage_id, status, label, None)
-    return table.build(depth)
+    return table.build(Depths(depth, depth))
 
 
 def gold_pools(questions: Sequence[Question], qrels: Qrels) -> dict[str, NDArray[np.int8]]:
@@ -73,73 +76,89 @@ def gold_pools(questions: Sequence[Question], qrels: Qrels) -> dict[str, NDArray
 def judged_labels(
     run: Run,
     questions: Sequence[Question],
-    depth: int,
-    texts: Callable[[Sequence[str]], Sequence[Passage]],
+    depths: Depths | int,
+    texts: Texts,
     judge: Judge,
     fingerprint: str,
     store: JudgementStore,
     *,
     known: pa.Table | None = None,
+    threshold: float = 0.5,
     stored_only: bool = False,
     progress: Callable[[int], object] = lambda pairs: None,
 ) -> tuple[pa.Table, Counts]:
-    """The label table of a run's first ``depth`` ranks by a judge; what the store has is not judged again.
+    """The label table of a run by a judge; what the store has is not judged again.
 
     Args:
         run: question_id -> ranking.
         questions: In the order of the table.
-        depth: Ranks that are labelled.
+        depths: Ranks that are labelled, completely or until each perspective is covered; a number: completely.
         texts: The passages of these ids, in order.
         judge: Asked for what the store lacks.
         fingerprint: The judge's; with the rendered input it makes the key of a judgement.
         store: Where judgements are taken from and published to, while the judge goes on.
-        known: The table of a smaller depth: its labels are kept as they are.
+        known: A table of this run that has less: its labels are kept as they are.
+        threshold: A perspective is covered at this probability or above.
         stored_only: Ask nothing: what the store lacks stays ``unjudged``.
         progress: Called with the number of pairs that have just been labelled.
+
+    Returns:
+        The table, and how its new rows came about.
+
+    Raises:
+        ValueError: With ``stored_only``: the store lacks what was left out of ``known`` and is needed now. Such holes
+            are no accident, they lie below supports, and would not be told from passages that nobody judged.
     """
-    start = 0 if known is None else table_depth(known)
-    added, counts = _Builder(), Counts()
-    for pairs in _chunks(_pairs(run, questions, start, depth, texts)):
-        keys = _keys(judge, fingerprint, pairs)
-        found, probability, status = store.lookup(keys)
-        counts.needed += len(pairs)
-        counts.reused += int(found.sum())
-        progress(int(found.sum()) if not stored_only else len(pairs))
-        missing = [] if stored_only else np.flatnonzero(~found).tolist()
-        asked = Counts()
-        for _ in stream(judge, fingerprint, [pairs[i] for i in missing], store, asked):
-            progress(1)
-        if missing:  # what the store says, not what the judge said: another process may have judged the same
-            store.refresh()
-            _, probability, status = store.lookup(keys)
-        counts.judged += asked.judged
-        counts.cost_usd += asked.cost_usd
-        for pair, key, code, value in zip(pairs, keys, status.tolist(), probability.tolist(), strict=True):
-            added.add_pair(pair, key, "unjudged" if code == MISSING else STATUSES[code], value)
-    table = added.build(depth)
-    return (table if known is None else _interleaved(known, table, run, questions)), counts
-
-
-def stored_pairs(
-    run: Run,
-    questions: Sequence[Question],
-    depth: int,
-    texts: Callable[[Sequence[str]], Sequence[Passage]],
-    judge: Judge,
-    fingerprint: str,
-    store: JudgementStore,
-) -> tuple[int, int]:
-    """How many pairs the first ``depth`` ranks of a run have, and how many of these the store has judgements for."""
-    needed = stored = 0
-    for pairs in _chunks(_pairs(run, questions, 0, depth, texts)):
-        needed += len(pairs)
-        stored += int(store.lookup(_keys(judge, fingerprint, pairs))[0].sum())
-    return needed, stored
+    if isinstance(depths, int):
+        depths = Depths(depths, depths)
+    if known is not None:
+        depths = depths | table_depths(known)
+    own = grids(run, questions, texts, depths, threshold)
+    if known is not None:
+        _take(known, own, run)
+    asking = Asking(judge, fingerprint, store, stored_only, progress)
+    asking.fill(own)
+    if lost := sum(int((grid.left_out & (grid.status == MISSING)).sum()) for grid in own):
+        raise ValueError(
+            f"{lost} labels that these metrics need were left out when this run was judged, and the store lacks them: "
+            "judge the run with the same --metrics, without --stored-only, first"
+        )
+    table, counts = _Builder(), asking.counts
+    for grid in own:
+        new = grid.wanted() & ~grid.known
+        counts.needed += int(new.sum())
+        counts.reused += int((new & grid.stored).sum())
+        table.add_grid(grid)
+    counts.ahead = tally(own).ahead if counts.judged else 0
+    return table.build(depths, threshold), counts
 
 
 def table_depth(table: pa.Table) -> int:
     """Down to which rank a label table goes."""
-    return int(table.schema.metadata[b"depth"])
+    return table_depths(table).reach
+
+
+def table_depths(table: pa.Table) -> Depths:
+    """Down to which ranks a label table goes: completely, and until each perspective is covered."""
+    reach = table.schema.metadata[b"depth"]
+    return Depths(int(table.schema.metadata.get(b"full_depth", reach)), int(reach))
+
+
+def check_metrics(table: pa.Table, metrics: Iterable[Metric], whole: int) -> None:
+    """Raises ValueError where a metric would take labels that were left out for labels that are unknown.
+
+    Args:
+        table: The labels of a run.
+        metrics: What is to be computed from them.
+        whole: The depth of the rankings, for metrics without a cut-off.
+    """
+    depths = table_depths(table)
+    deeper = [metric for metric in metrics if needed([metric], whole).full > depths.full]
+    if depths.lazy and deeper and "skipped" in table["status"].unique().to_pylist():
+        raise ValueError(
+            f"{deeper[0]} needs labels that were left out: below rank {depths.full} this run was judged only until "
+            f"each perspective was covered: judge it again with {deeper[0]} in --metrics"
+        )
 
 
 def matrices(
@@ -148,18 +167,39 @@ def matrices(
     """question_id -> int8 (k, m) in {1, 0, -1 unknown}: does the passage at rank i support perspective j?
 
     Args:
-        table: As made above for this run and these questions; ranks below its depth are unknown.
+        table: As made above for this run and these questions; ranks below its depth are unknown, and so is what was
+            skipped.
         run: Gives k of each question.
         questions: In the table's order.
         threshold: A passage supports a perspective at this probability or above.
 
     Raises:
-        ValueError: The table belongs to another run or to other questions.
+        ValueError: The table belongs to another run or to other questions; or perspectives that were covered at the
+            threshold that it was judged for may not be so at this one.
     """
+    judged_for = float(table.schema.metadata.get(b"threshold", 1))
+    if threshold > judged_for:
+        raise ValueError(
+            f"threshold {threshold}: this run was judged until each perspective was covered at {judged_for}: judge it "
+            "again with the higher threshold"
+        )
     probability = table["probability"].to_numpy()
     labels = np.where(np.isnan(probability), -1, probability >= threshold).astype(np.int8)
+    depth, result = table_depth(table), {}
+    for question, rows in _sections(table, run, questions):
+        matrix = np.full((len(run.get(question.question_id, ())), len(question.perspectives)), -1, np.int8)
+        matrix[:depth] = labels[rows].reshape(-1, len(question.perspectives)) if question.perspectives else 0
+        result[question.question_id] = matrix
+    return result
+
+
+_OTHER = "the labels were made for another run or for other questions: make them anew with --overwrite"
+
+
+def _sections(table: pa.Table, run: Run, questions: Sequence[Question]) -> Iterator[tuple[Question, slice]]:
+    """The rows of each question, in the order of the questions; refuses a table that was made for others."""
     ids = {name: table[name].to_numpy() for name in ("question_id", "perspective_id", "passage_id")}
-    depth, start, result = table_depth(table), 0, {}
+    depth, start = table_depth(table), 0
     for question in questions:
         ranking, m = run.get(question.question_id, ()), len(question.perspectives)
         rows = slice(start, start := start + min(len(ranking), depth) * m)
@@ -170,15 +210,9 @@ def matrices(
         )
         if m and any(found.tolist() != wanted for found, wanted in expected):
             raise ValueError(_OTHER)
-        matrix = np.full((len(ranking), m), -1, np.int8)
-        matrix[:depth] = labels[rows].reshape(-1, m) if m else 0
-        result[question.question_id] = matrix
-    if start != len(labels):
+        yield question, rows
+    if start != len(table):
         raise ValueError(_OTHER)
-    return result
-
-
-_OTHER = "the labels were made for another run or for other questions: make them anew with --overwrite"
 
 
 class _Builder:
@@ -191,32 +225,47 @@ class _Builder:
         for column, value in zip(self.columns, row, strict=True):
             column.append(value)
 
-    def add_pair(self, pair: Pair, key: bytes, status: str, probability: float) -> None:
-        ids = (pair.question.question_id, pair.perspective.perspective_id, pair.passage.passage_id)
-        self.add(*ids, status, probability if status == "ok" else None, key)
+    def add_grid(self, grid: Grid) -> None:
+        """A row for every pair of a grid, those that are not needed as skipped."""
+        wanted = grid.wanted()
+        names = np.where(wanted, grid.status, LEFT_OUT).ravel().tolist()
+        keys, m = grid.keys.tobytes(), len(grid.question.perspectives)
+        for i, (status, probability) in enumerate(zip(names, grid.probability.ravel().tolist(), strict=True)):
+            self.add(
+                grid.question.question_id,
+                grid.question.perspectives[i % m].perspective_id,
+                grid.ids[i // m],
+                _NAMES[status],
+                probability if _NAMES[status] == "ok" else None,
+                None if status == LEFT_OUT else keys[16 * i : 16 * i + 16],
+            )
 
-    def build(self, depth: int) -> pa.Table:
-        return pa.table(list(self.columns), schema=SCHEMA.with_metadata({"depth": str(depth)}))
+    def build(self, depths: Depths, threshold: float = 1) -> pa.Table:
+        """The table; one that may leave rows out says from where on, and for which threshold."""
+        told = {"depth": str(depths.reach)}
+        if depths.lazy:
+            told |= {"full_depth": str(depths.full), "threshold": repr(threshold)}
+        return pa.table(list(self.columns), schema=SCHEMA.with_metadata(told))
 
 
-def _interleaved(known: pa.Table, added: pa.Table, run: Run, questions: Sequence[Question]) -> pa.Table:
-    """The rows of both tables in the order of one: for each question the upper ranks, then the lower ones."""
-    upper, depth = table_depth(known), table_depth(added)
-    order, first, second = [], 0, len(known)
-    for question in questions:
-        k, m = len(run.get(question.question_id, ())), len(question.perspectives)
-        order.append(np.arange(first, first := first + min(k, upper) * m))
-        order.append(np.arange(second, second := second + max(0, min(k, depth) - upper) * m))
-    both = pa.concat_tables([known.replace_schema_metadata(), added.replace_schema_metadata()])
-    return both.take(np.concatenate(order)).replace_schema_metadata({"depth": str(depth)})
+_NAMES = dict(enumerate(STATUSES)) | {MISSING: "unjudged", LEFT_OUT: "skipped"}
 
 
-def _keys(judge: Judge, fingerprint: str, pairs: Sequence[Pair]) -> list[bytes]:
-    rendered = [judge.render(pair) for pair in pairs]
-    strange = next((text for text in rendered if not isinstance(text, str)), None)
-    if strange is not None:
-        raise ValueError(f"judge {type(judge).__name__} renders a {type(strange).__name__}, expected a str")
-    return [judgement_key(fingerprint, text) for text in rendered]
+def _take(known: pa.Table, own: Sequence[Grid], run: Run) -> None:
+    """Puts the labels of a table into grids, which may be deeper."""
+    codes = {name: code for code, name in _NAMES.items()}
+    status = np.array([codes[name] for name in known["status"].to_pylist()], np.int8)
+    probability = known["probability"].to_numpy()
+    keys = np.array([bytes(16) if key is None else key for key in known["key"].to_pylist()], "S16")
+    key_array = np.frombuffer(keys.tobytes(), np.uint8).reshape(-1, 16)
+    for grid, (question, rows) in zip(own, _sections(known, run, [grid.question for grid in own]), strict=True):
+        m = len(question.perspectives)
+        n = (rows.stop - rows.start) // m if m else 0
+        grid.status[:n] = status[rows].reshape(n, m)
+        grid.probability[:n] = probability[rows].reshape(n, m)
+        grid.keys[:n] = key_array[rows].reshape(n, m, 16)
+        grid.known[:n] = grid.status[:n] != LEFT_OUT
+        grid.left_out[:n] = ~grid.known[:n]
 
 
 def _by_passage(subtopics: Mapping[str, Mapping[str, int]]) -> dict[str, set[str]]:
@@ -228,29 +277,3 @@ def _by_passage(subtopics: Mapping[str, Mapping[str, int]]) -> dict[str, set[str
             if relevance > 0:
                 supported.add(perspective_id)
     return by_passage
-
-
-def _pairs(
-    run: Run,
-    questions: Sequence[Question],
-    start: int,
-    stop: int,
-    texts: Callable[[Sequence[str]], Sequence[Passage]],
-) -> Iterator[Pair]:
-    """The pairs of the ranks from ``start`` (0-based) to before ``stop``."""
-    for question in questions:
-        ranking = run.get(question.question_id, ())[start:stop]
-        for passage in texts([hit.passage_id for hit in ranking]):
-            for perspective in question.perspectives:
-                yield Pair(question, perspective, passage)
-
-
-def _chunks(pairs: Iterator[Pair]) -> Iterator[list[Pair]]:
-    chunk: list[Pair] = []
-    for pair in pairs:
-        chunk.append(pair)
-        if len(chunk) == PAIRS_AT_ONCE:
-            yield chunk
-            chunk = []
-    if chunk:
-        yield chunk

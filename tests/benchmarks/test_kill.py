@@ -78,7 +78,7 @@ def write(folder: Path) -> list[str]:
     for name, rows in (("questions", questions), ("corpus", passages)):
         (task / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     own = "--retriever killed_plugins:Slow --reranker killed_plugins:Backwards --judge killed_plugins:Careful"
-    own += " --metrics MRecall@5 Precision@10 CoverageDepth"
+    own += " --metrics MRecall@5 Precision@10 Redundancy@40 CoverageDepth"  # Redundancy wants every label
     return [sys.executable, "-m", "benchmarks.run", "--task", str(task), *own.split()]
 
 

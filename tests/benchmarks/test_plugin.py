@@ -350,19 +350,29 @@ def test_a_judge_by_import_path(bench, mine, task, run_file, tmp_path):
     given = ("--task", task, "--run", run_file, "--judge", "mine:Mentions", *METRICS)
     judged = bench(*given, "--until", "judge", path=(mine,))
     assert judged.code == 0, judged.err
-    # 2 questions x 3 passages x 2 perspectives; "cheap" and p5 are a pair of both questions
-    assert "judge: 12 pairs needed, 0 reused, 11 judged" in judged.err
+    # 2 questions x 2 passages x 2 perspectives for Precision@2; CoverageDepth needs land of p2, and cheap of p5, which
+    # is a pair of both questions: the other perspectives are covered by then
+    assert "judge: 10 pairs needed, 1 reused, 9 judged\n" in judged.err
     outcome = bench(*given, "--json", path=(mine,))
     # q1: p5 cheap, p1 cheap, p2 land: covered at rank 3, all three right
     # q2: p3 is loud (unparsed, twice), p4 birds, p5 cheap: covered at rank 3, the first unknown
     # MRecall@2: 0, 0; Precision@1: 1, 0; Precision@2: 1, 1/2; CoverageDepth: 3, 3
     assert outcome.means("MRecall@2", "Precision@1", "Precision@2", "CoverageDepth") == [0, 0.5, 0.75, 3]
-    assert json.loads(outcome.out)["labels"] == {"depth": 100, "pairs": 12, "ok": 10, "unparsed": 2, "unjudged": 0}
+    assert json.loads(outcome.out)["labels"] == {
+        "depth": 100,
+        "full_depth": 2,
+        "pairs": 10,
+        "ok": 8,
+        "unparsed": 2,
+        "unjudged": 0,
+        "skipped": 2,
+    }
     (provenance,) = (tmp_path / "results").glob("*/*/*/provenance.json")
     assert json.loads(provenance.read_text())["history"][0]["judging"] == {
-        "needed": 12,
-        "reused": 12,
+        "needed": 10,
+        "reused": 10,
         "judged": 0,
+        "ahead": 0,
         "cost_usd": 0.0,
     }
     doubtful = bench(*given, "--judge-args", "yes=0.4", "--json", path=(mine,))
