@@ -6,7 +6,7 @@ import asyncio
 import atexit
 import queue
 import threading
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Generator
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
@@ -20,7 +20,7 @@ class _Done:
         self.error = error
 
 
-def background(work: Callable[[Emit[T]], Awaitable[None]], room: int) -> Iterator[T]:
+def background(work: Callable[[Emit[T]], Awaitable[None]], room: int) -> Generator[T, None, None]:
     """Yields what ``work`` emits, while it goes on; it is cancelled where the iterator is closed early.
 
     Args:

@@ -11,18 +11,18 @@ with a temperature above 0 has one kept answer as well: other samples have other
 
 from __future__ import annotations
 
-import asyncio
+import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
 from corpora.fingerprint import digest
-from lm.background import Emit, background
 from lm.chat_types import Chat, ChatAnswer, ChatRequest
-from lm.endpoint import Endpoint, EndpointError, FailedError, RefusedError, Session, usage
+from lm.endpoint import Endpoint, Session, usage
+from lm.fan_out import fan_out
 from lm.ledger import Estimate, Ledger, Prices, estimated_tokens
 from lm.replies import answer_of, read_reply
-from lm.responses import Record, ResponseStore, ResponseWriter
+from lm.responses import Record, ResponseStore
 from lm.server import Server
 from lm.structured import check_schema, parse_structured
 
@@ -31,7 +31,6 @@ __all__ = ["Chat", "ChatAnswer", "ChatClient", "ChatRequest", "Prices", "Server"
 REPAIR_TEMPERATURE = 0.5
 """Of tries after the first, where that one was greedy: it would give the same broken JSON again."""
 _CHUNK = 8192
-_Job = tuple[bytes, ChatRequest]
 
 
 class ChatClient:
@@ -102,20 +101,32 @@ class ChatClient:
                 else:
                     self.ledger.count("cached")
                     yield i, answer_of(record, requests[i], cached=True)
-        if not open_:
-            return
-        self.server.key()  # where it is missing, say so before anything is begun
-        run = _Run(self, [(key, requests[positions[0]]) for key, positions in open_.items()])
-        for key, answer in background(run.work, room=self.server.concurrency):
-            yield open_[key][0], answer
-            for i in open_[key][1:]:
-                self.ledger.count("cached")
-                yield i, replace(answer, cost_usd=0.0, cached=True)
-        if run.failed:
-            raise EndpointError(
-                f"{self.server.place}: {len(run.failed)} of {len(open_)} requests have no answer, the first: "
-                f"{run.failed[0]}; all other answers are kept: the same command goes on"
-            )
+        yield from self._asked(requests, open_)
+
+    def _asked(
+        self, requests: Sequence[ChatRequest], open_: Mapping[bytes, Sequence[int]]
+    ) -> Iterator[tuple[int, ChatAnswer]]:
+        """The answers that have to be asked for; ``open_``: key -> positions."""
+        jobs = [(key, requests[positions[0]]) for key, positions in open_.items()]
+        for schema in {id(request.schema): request.schema for _, request in jobs if request.schema}.values():
+            check_schema(schema)
+        writer = self.store.writer()
+
+        async def ask(session: Session, job: tuple[bytes, ChatRequest]) -> ChatAnswer:
+            record = await self._ask(session, job[1])
+            writer.add(job[0], record)
+            return answer_of(record, job[1])
+
+        def refused(text: str) -> ChatAnswer:
+            return ChatAnswer("refused", text, cost_usd=0.0)
+
+        with contextlib.closing(fan_out(self.endpoint, jobs, ask, refused, meanwhile=writer)) as answers:
+            for job, answer in answers:
+                first, *others = open_[jobs[job][0]]
+                yield first, answer
+                for i in others:
+                    self.ledger.count("cached")
+                    yield i, replace(answer, cost_usd=0.0, cached=True)
 
     def estimate(self, requests: Sequence[ChatRequest]) -> Estimate:
         """What these requests will take; asks nothing. Tokens are estimated from the texts' bytes, see Estimate."""
@@ -162,7 +173,7 @@ class ChatClient:
             body["response_format"] = {"type": "json_schema", "json_schema": wanted}
         return body | self.extra
 
-    async def ask(self, session: Session, request: ChatRequest) -> Record:
+    async def _ask(self, session: Session, request: ChatRequest) -> Record:
         """The record of one answer, of the last try where it had to be repaired."""
         tokens = estimated_tokens(each.content for each in request.messages) + request.max_tokens
         counts: list[tuple[int | None, int | None]] = []
@@ -182,53 +193,6 @@ class ChatClient:
         record["input_tokens"], record["output_tokens"] = (_sum(column) for column in zip(*counts, strict=True))
         record["cost_usd"] = self.prices.cost_usd(record["input_tokens"], record["output_tokens"])
         return record
-
-
-class _Run:
-    """One call of ``complete``: workers that take requests from one list."""
-
-    def __init__(self, client: ChatClient, jobs: Sequence[_Job]) -> None:
-        for schema in {id(job.schema): job.schema for _, job in jobs if job.schema is not None}.values():
-            check_schema(schema)
-        self.client = client
-        self.failed: list[str] = []
-        self._jobs, self._n = iter(jobs), len(jobs)
-        self._held: list[tuple[bytes, ChatAnswer]] = []
-
-    async def work(self, emit: Emit[tuple[bytes, ChatAnswer]]) -> None:
-        """Emits every answer; publishes them meanwhile, and what is left also where it is cancelled."""
-        writer = self.client.store.writer()
-        async with self.client.endpoint.session() as session:
-            publishing = asyncio.create_task(writer.keep_publishing())
-            n = min(self.client.server.concurrency, self._n)
-            workers = [asyncio.create_task(self._worker(session, writer, emit)) for _ in range(n)]
-            try:
-                await asyncio.gather(*workers)
-            finally:
-                for task in (publishing, *workers):
-                    task.cancel()
-                await asyncio.gather(publishing, *workers, return_exceptions=True)
-                writer.close()
-        await self._release(emit)
-
-    async def _worker(self, session: Session, writer: ResponseWriter, emit: Emit[tuple[bytes, ChatAnswer]]) -> None:
-        for key, request in self._jobs:
-            try:
-                record = await self.client.ask(session, request)
-            except RefusedError as error:
-                # Held back until the server has answered another one: it may refuse everything.
-                self._held.append((key, ChatAnswer("refused", str(error), cost_usd=0.0)))
-                self.client.ledger.count("refused")
-            except FailedError as error:
-                self.failed.append(str(error))
-            else:
-                writer.add(key, record)
-                await emit((key, answer_of(record, request)))
-                await self._release(emit)
-
-    async def _release(self, emit: Emit[tuple[bytes, ChatAnswer]]) -> None:
-        while self._held:
-            await emit(self._held.pop(0))
 
 
 def _read(reply: dict[str, Any], counts: list[tuple[int | None, int | None]]) -> Record:

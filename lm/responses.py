@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from types import TracebackType
 from typing import Any
 
 import pyarrow as pa
@@ -92,7 +93,7 @@ class ResponseStore:
 
 
 class ResponseWriter:
-    """Publishes every 256 answers; ``keep_publishing`` sees to it that none waits longer than 10 seconds."""
+    """Publishes every 256 answers and every 10 seconds, and the rest at the end; then merges its own small segments."""
 
     def __init__(self, store: ResponseStore) -> None:
         self._store = store
@@ -100,6 +101,20 @@ class ResponseWriter:
         self._records: list[Record] = []
         self._since = 0.0
         self._published = 0
+        self._timer: asyncio.Task[None] | None = None
+
+    async def __aenter__(self) -> ResponseWriter:
+        self._timer = asyncio.create_task(self._keep_publishing())
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self.publish()
+        if self._published > 1:
+            self._store.compact()
 
     def add(self, key: bytes, record: Record) -> None:
         """Takes one answer."""
@@ -113,23 +128,15 @@ class ResponseWriter:
     def publish(self) -> None:
         """Writes what was added since the last time."""
         if self._keys:
-            keys, records = self._keys, self._records
+            self._store.publish(self._keys, self._records)
             self._keys, self._records = [], []
-            self._store.publish(keys, records)
             self._published += 1
 
-    async def keep_publishing(self) -> None:
-        """Publishes blocks that are older than 10 seconds, until cancelled."""
+    async def _keep_publishing(self) -> None:
         while True:
             await asyncio.sleep(BLOCK_S / 10)
             if self._keys and time.monotonic() - self._since >= BLOCK_S:
                 self.publish()
-
-    def close(self) -> None:
-        """Publishes the rest, and merges this process's small segments."""
-        self.publish()
-        if self._published > 1:
-            self._store.compact()
 
 
 def _record(row: Record) -> Record:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.run import is_mistake
+from corpora.mistakes import is_mistake
 from lm.chat import ChatAnswer, ChatClient, ChatRequest, Prices, Server
 from lm.http_errors import asked_wait_s
 from lm.ledger import estimated_tokens
