@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import sys
 import threading
 from collections.abc import Callable
@@ -27,6 +28,35 @@ _SIDE_EFFECTS = (
     "socket.getaddrinfo",
     "subprocess.Popen",
 )
+
+
+def arguments_of(plugin: object) -> dict[str, object]:
+    """The constructor's arguments, as a plug-in keeps them.
+
+    Raises:
+        CheckError: Some are not kept under their own names.
+    """
+    cls = type(plugin)
+    if cls.__init__ is object.__init__:
+        return {}
+    several = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    names = [name for name, each in inspect.signature(cls).parameters.items() if each.kind not in several]
+    lost = [name for name in names if not hasattr(plugin, name)]
+    if lost:
+        raise CheckError(f"constructor arguments are not kept under their own names: {', '.join(lost)}")
+    return {name: getattr(plugin, name) for name in names}
+
+
+def check_kept_arguments(plugin: object) -> None:
+    """The constructor keeps its arguments under their own names, and nothing else happens in it."""
+    cls, arguments = type(plugin), arguments_of(plugin)
+    copy = cls(**arguments)
+    for name, value in arguments.items():
+        if getattr(copy, name) is not value and getattr(copy, name) != value:
+            raise CheckError(f"argument {name}={value!r} is kept as {getattr(copy, name)!r}: keep what was given")
+    events = watched(lambda: cls(**arguments))
+    if events:
+        raise CheckError(f"the constructor does {events[0]}: load on first use instead")
 
 
 def watched(call: Callable[[], object]) -> list[str]:

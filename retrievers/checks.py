@@ -15,7 +15,7 @@ import itertools
 import math
 from collections.abc import Callable, Iterable, Sequence
 
-from corpora.checks import CheckError, watched
+from corpora.checks import CheckError, arguments_of, check_kept_arguments
 from corpora.memory import MemoryCorpus
 from corpora.types import Hit, Passage, Query, Ranking
 from retrievers.base import Retriever
@@ -75,15 +75,7 @@ def check_retriever(retriever: Retriever | Make, *, reads_text: bool = True) -> 
 
 def check_constructor(make: Make) -> None:
     """The constructor keeps its arguments under their own names, and nothing else happens in it."""
-    first = make()
-    arguments = _arguments(type(first), first)
-    copy = type(first)(**arguments)
-    for name, value in arguments.items():
-        if getattr(copy, name) is not value and getattr(copy, name) != value:
-            raise CheckError(f"argument {name}={value!r} is kept as {getattr(copy, name)!r}: keep what was given")
-    events = watched(lambda: type(first)(**arguments))
-    if events:
-        raise CheckError(f"the constructor does {events[0]}: load on first use instead")
+    check_kept_arguments(make())
 
 
 def check_form(make: Make) -> None:
@@ -195,18 +187,7 @@ def _maker(retriever: Retriever | Make) -> Make:
     if inspect.isclass(retriever) or not hasattr(retriever, "index"):
         return retriever  # type: ignore[return-value]
     cls: Callable[..., Retriever] = type(retriever)
-    return lambda: cls(**_arguments(type(retriever), retriever))
-
-
-def _arguments(cls: type, instance: object) -> dict[str, object]:
-    """The constructor's arguments, as the instance keeps them."""
-    if cls.__init__ is object.__init__:  # type: ignore[misc]
-        return {}
-    names = list(inspect.signature(cls).parameters)
-    lost = [name for name in names if not hasattr(instance, name)]
-    if lost:
-        raise CheckError(f"constructor arguments are not kept under their own names: {', '.join(lost)}")
-    return {name: getattr(instance, name) for name in names}
+    return lambda: cls(**arguments_of(retriever))
 
 
 def _search(index: object, queries: Sequence[Query], k: int, passages: Iterable[Passage]) -> list[Ranking]:

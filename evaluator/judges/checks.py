@@ -18,7 +18,7 @@ import operator
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from corpora.checks import CheckError, watched
+from corpora.checks import CheckError, arguments_of, check_kept_arguments
 from corpora.fingerprint import fingerprint
 from corpora.types import Passage, Perspective, Question
 from evaluator.judgements import check_judgement
@@ -117,15 +117,7 @@ def check_judge(judge: Judge | Make, *, other: Make | None = None, tolerance: fl
 
 def check_constructor(given: Given) -> None:
     """The constructor keeps its arguments under their own names, and nothing else happens in it."""
-    cls = type(given.judge)
-    arguments = _arguments(given.judge)
-    copy = cls(**arguments)
-    for name, value in arguments.items():
-        if getattr(copy, name) is not value and getattr(copy, name) != value:
-            raise CheckError(f"argument {name}={value!r} is kept as {getattr(copy, name)!r}: keep what was given")
-    events = watched(lambda: cls(**arguments))
-    if events:
-        raise CheckError(f"the constructor does {events[0]}: load on first use instead")
+    check_kept_arguments(given.judge)
 
 
 def check_fingerprint(given: Given) -> None:
@@ -141,7 +133,7 @@ def check_fingerprint(given: Given) -> None:
     other = given.other()
     runtime = set(getattr(type(given.judge), "runtime_args", ()))
     arguments, others = (
-        {name: value for name, value in _arguments(judge).items() if name not in runtime}
+        {name: value for name, value in arguments_of(judge).items() if name not in runtime}
         for judge in (given.judge, other)
     )
     if type(other) is type(given.judge) and arguments == others:
@@ -272,20 +264,7 @@ def _maker(judge: Judge | Make) -> Make:
     if inspect.isclass(judge) or not hasattr(judge, "judge"):
         return judge  # type: ignore[return-value]
     cls: Callable[..., Judge] = type(judge)  # type: ignore[assignment]
-    return lambda: cls(**_arguments(judge))
-
-
-def _arguments(judge: object) -> dict[str, object]:
-    """The constructor's arguments, as the judge keeps them."""
-    cls = type(judge)
-    if cls.__init__ is object.__init__:
-        return {}
-    several = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-    names = [name for name, each in inspect.signature(cls).parameters.items() if each.kind not in several]
-    lost = [name for name in names if not hasattr(judge, name)]
-    if lost:
-        raise CheckError(f"constructor arguments are not kept under their own names: {', '.join(lost)}")
-    return {name: getattr(judge, name) for name in names}
+    return lambda: cls(**arguments_of(judge))
 
 
 def _fingerprint(judge: Judge) -> str:
