@@ -88,5 +88,7 @@ def _check(folder: Path) -> None:
     kind, start = settings.get("peft_type"), settings.get("init_lora_weights", True)
     if kind != "LORA":
         raise ValueError(f"the adapter in {folder} is of the type {kind}: only LORA is read")
+    if settings.get("megatron_config"):  # PEFT would import the module that the file names
+        raise ValueError(f"{folder / CONFIG}: adapters for Megatron are not supported")
     if start not in _PLAIN:
         raise ValueError(f"{folder / CONFIG}: init_lora_weights={start} is not supported: convert it to a plain LoRA")

@@ -6,7 +6,6 @@ import gc
 import queue
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import TypeAlias
 
 import numpy as np
@@ -67,11 +66,12 @@ class Batcher:
         self, batches: Iterator[list[int]], lengths: Sequence[int], forwards: Sequence[Forward]
     ) -> Iterator[Finished]:
         results: queue.SimpleQueue[Finished | BaseException | None] = queue.SimpleQueue()
-        lock, stop = threading.Lock(), threading.Event()
+        lock, stop, main = threading.Lock(), threading.Event(), threading.main_thread()
 
         def work(forward: Forward) -> None:
             try:
-                while not stop.is_set():
+                # When the interpreter ends, nobody may be left to close the iterator.
+                while main.is_alive() and not stop.is_set():
                     with lock:
                         batch = next(batches, None)
                     if batch is None:
@@ -83,21 +83,26 @@ class Batcher:
             finally:
                 results.put(None)
 
-        with ThreadPoolExecutor(len(forwards)) as pool:
-            try:
-                for forward in forwards:
-                    pool.submit(work, forward)
-                working = len(forwards)
-                while working:
-                    found = results.get()
-                    if isinstance(found, BaseException):
-                        raise found
-                    if found is None:
-                        working -= 1
-                    else:
-                        yield found
-            finally:
-                stop.set()
+        threads = [
+            threading.Thread(target=work, args=(forward,), name=f"batches-{i}") for i, forward in enumerate(forwards)
+        ]
+        try:
+            for thread in threads:
+                thread.start()
+            working = len(threads)
+            while working:
+                found = results.get()
+                if isinstance(found, BaseException):
+                    raise found
+                if found is None:
+                    working -= 1
+                else:
+                    yield found
+        finally:
+            stop.set()
+            for thread in threads:
+                if thread.ident is not None:
+                    thread.join()
 
     def _batches(self, lengths: Sequence[int]) -> Iterator[list[int]]:
         """Longest texts first: little padding, and memory runs out at once or not at all."""

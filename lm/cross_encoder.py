@@ -8,6 +8,7 @@ The judges ``nli`` and ``small`` and rerankers share it. Results come batch by b
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -181,6 +182,9 @@ class CrossEncoder:
         mixed = self.dtype == "bf16" and all(device.type == "cpu" for device in devices)
         dtype = torch.float32 if mixed else DTYPES[self.dtype]
         model = _load(folder, config, self._adapter.folder if self._adapter else None, dtype)
+        known = "token_type_ids" in inspect.signature(model.forward).parameters
+        # Some tokenizers make them for models that have none.
+        pairs.token_types &= known and getattr(config, "type_vocab_size", 2) > 1
         replicas = spread(model, devices)
         for replica in replicas:
             for name in HEADS:
@@ -223,6 +227,7 @@ def _adapter_labels(folder: Path) -> tuple[int, dict[int, str] | None]:
     if not (folder / "config.json").is_file():
         return count, None
     names = read_json(folder / "config.json").get("id2label") or {}
-    if names and sorted(map(int, names)) != list(range(count)):
-        raise ValueError(f"{folder / 'config.json'}: id2label names {len(names)} labels, the head has {count}")
-    return count, {int(number): str(name) for number, name in names.items()} or None
+    numbers = [str(number) for number in range(count)]
+    if names and (not isinstance(names, dict) or sorted(names) != sorted(numbers)):
+        raise ValueError(f"{folder / 'config.json'}: id2label={names} does not name the {count} labels of the head")
+    return count, {int(number): str(names[number]) for number in numbers} if names else None
