@@ -159,7 +159,8 @@ class Seq2Seq:
             inputs = pad([rows[position] for position in part], self._tokenizer.pad_token_id)
             inputs["decoder_input_ids"] = torch.full((len(part), 1), self.config.decoder_start_token_id)
             with torch.inference_mode(), torch.autocast(first.device.type, torch.bfloat16, enabled=mixed):
-                logits = model(**{name: values.to(first.device) for name, values in inputs.items()}).logits
+                given = {name: values.to(first.device) for name, values in inputs.items()}
+                logits = model(**given, use_cache=False).logits
             logs = torch.log_softmax(logits[:, 0].float(), dim=-1)
             best = logs.argmax(dim=-1, keepdim=True)  # ids are far below 2**24, up to which fp32 holds them
             found: NDArray[np.float32] = torch.cat([logs[:, list(words)], best.float()], dim=1).cpu().numpy()
