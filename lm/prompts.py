@@ -133,7 +133,7 @@ def _pattern(more: frozenset[str]) -> re.Pattern[str]:
 
 
 def load_prompt(name: str | Path, needs: Sequence[str] = NEEDS, known: Sequence[str] = KNOWN) -> Prompt:
-    """A prompt of ours by name, or anybody's from a file: YAML, or text with ``<|im_start|>`` and ``<|im_end|>``.
+    """A prompt of ours by name, or anybody's from a file: YAML, text with ``<|im_start|>`` and ``<|im_end|>``, or text.
 
     In YAML, ``{word}`` is a field, unless ``fields`` names others.
 
@@ -209,7 +209,9 @@ def _turns(found: Any, path: Path) -> list[Message]:
 
 
 def _messages(text: str, path: Path) -> list[Message]:
-    """Messages between ``<|im_start|>role`` and ``<|im_end|>``, contents without blanks at their ends."""
+    """Messages between ``<|im_start|>role`` and ``<|im_end|>``, or all of it as the user's; no blanks at their ends."""
+    if "<|im_start|>" not in text and "<|im_end|>" not in text and text.strip():
+        return [Message("user", text.strip())]
     messages, position = [], 0
     for found in re.finditer(r"<\|im_start\|>(\w+)\n(.*?)<\|im_end\|>", text, re.DOTALL):
         _nothing(text, position, found.start(), path)

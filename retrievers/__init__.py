@@ -2,6 +2,7 @@
 
 from corpora.registry import Registry
 from retrievers.base import Index, Retriever
+from retrievers.expansion import Expander
 
 RETRIEVERS: Registry[Retriever] = Registry(
     "retrievers",
@@ -31,4 +32,14 @@ RETRIEVERS: Registry[Retriever] = Registry(
     },
 )
 
-__all__ = ["RETRIEVERS", "Index", "Retriever"]
+EXPANDERS: Registry[Expander] = Registry(
+    "expanders",
+    {
+        "file": "retrievers.expansion:File",
+        "hyde": "retrievers.llm_expansion:HyDE",
+        "llm": "retrievers.llm_expansion:LlmExpander",
+    },
+    extras={"hyde": "llm", "llm": "llm"},
+)
+
+__all__ = ["EXPANDERS", "RETRIEVERS", "Expander", "Index", "Retriever"]

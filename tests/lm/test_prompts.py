@@ -161,7 +161,6 @@ def test_a_hostile_passage_does_not_change_the_structure(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("name", "text", "problem"),
     [
-        ("a.txt", "Just a text: [Doc 1] [Doc 2]", r"a\.txt:1: text outside of"),
         ("a.txt", BERDS + "\n\nmore", r"a\.txt:10: text outside of"),
         ("a.txt", BERDS.replace("[Doc 2]", ""), r"\[Doc 2\] must stand in the messages"),
         ("a.txt", "", "nobody speak"),
@@ -185,8 +184,13 @@ def test_broken_prompts_are_refused_in_one_line(tmp_path: Path, name: str, text:
     assert "\n" not in str(error.value)
 
 
+def test_a_text_without_markers_is_the_users(tmp_path: Path) -> None:
+    prompt = load_prompt(write(tmp_path, "\nJust a text: [Doc 1] [Doc 2]\n", "a.txt"))
+    assert prompt.messages == (Message("user", "Just a text: [Doc 1] [Doc 2]"),)
+
+
 def test_unknown_names_and_files(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"unknown prompt 'suport': known: berds, berds_1shot, support, support_1shot"):
+    with pytest.raises(ValueError, match=r"unknown prompt 'suport': known: berds, .*, support, support_1shot;"):
         load_prompt("suport")
     with pytest.raises(ValueError, match=r"none\.txt: there is no such file"):
         load_prompt(tmp_path / "none.txt")
