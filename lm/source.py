@@ -22,6 +22,7 @@ from corpora.fingerprint import digest
 
 PATTERNS = ["*.safetensors", "*.json", "*.txt", "*.model", "*.jinja"]
 """The files that a model is made of; the others (pickles, ONNX, pictures) are neither downloaded nor hashed."""
+TOKENIZER_PATTERNS = [pattern for pattern in PATTERNS if pattern != "*.safetensors"]
 IGNORED = ["onnx/*", "openvino/*", ".*"]
 MARKERS = ("config.json", "modules.json", "adapter_config.json")
 """One of these stands in every folder with a transformers model, a sentence-transformers model or a PEFT adapter."""
@@ -66,6 +67,22 @@ class Source:
         if not _has_weights(self._local) or _has_pickles(self._local):
             raise ValueError(_no_weights(self.model, "this folder"))
         return self._local
+
+    @cached_property
+    def tokenizer_folder(self) -> Path:
+        """The local folder with configuration and tokenizer; no weights are downloaded, or asked for.
+
+        Raises:
+            ValueError: No such folder; or not cached and the hub cannot be reached.
+        """
+        if self._local is not None:
+            return self._local
+        if (cached := self._cached(self._commit)) is not None:
+            return cached
+        try:
+            return _snapshot(self.model, self._commit, TOKENIZER_PATTERNS)
+        except _UNREACHABLE as error:
+            raise ValueError(self._unavailable(error)) from error
 
     def prefetch(self) -> Path:
         """Downloads what is missing (local folders and packages have all they need) and returns the folder."""
