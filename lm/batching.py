@@ -83,9 +83,7 @@ class Batcher:
             finally:
                 results.put(None)
 
-        threads = [
-            threading.Thread(target=work, args=(forward,), name=f"batches-{i}") for i, forward in enumerate(forwards)
-        ]
+        threads = [threading.Thread(target=work, args=(each,), name=f"batches-{i}") for i, each in enumerate(forwards)]
         try:
             for thread in threads:
                 thread.start()
