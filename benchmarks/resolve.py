@@ -199,11 +199,6 @@ def _judge(config: RunConfig, task: Task, qrels: Qrels | None) -> Judge | None:
         return None
     if config.judge is None and (config.dry_run or config.until in ("index", "search", "rerank")):
         return None  # nothing is judged yet
-    if config.judge is None and "mistral" not in JUDGES.names():
-        raise ValueError(
-            f"task {task.name!r} has no qrels and this version has no judge of its own yet: "
-            "give --qrels FILE, or --judge with a name or module:Class"
-        )
     if isinstance(task, QrelsOnly):
         raise ValueError(f"--judge {config.judge}: qrels alone hold no texts to judge: give --task")
     return JUDGES.create(config.judge or "mistral", config.judge_args)
