@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +18,6 @@ from evaluator.agreement_statistics import (
     agreement,
     difference,
     estimate,
-    part,
     random_answers,
 )
 from evaluator.judgements import Counts
@@ -91,7 +90,7 @@ class Measured:
         found: dict[str, object] = {
             "schema_version": SCHEMA_VERSION,
             "pairs": len(sample.labels),
-            "questions": int(sample.questions.max()) + 1,
+            "questions": sample.n_questions,
             "labelled_yes": int(sample.labels.sum()),
             "weighted": bool((sample.weights != 1).any()),
             "threshold": self.settings.threshold,
@@ -107,7 +106,7 @@ class Measured:
         return found
 
     def _estimates(self, statistic: Statistic, names: Sequence[str] | None = None) -> dict[str, object]:
-        found = estimate(statistic, self.sample.questions, self.settings.resamples, self.settings.seed)
+        found = estimate(statistic, self.sample.n_questions, self.settings.resamples, self.settings.seed)
         return {name: entry(found[name]) for name in names or found}
 
     def _judge(self, answers: Answers) -> dict[str, object]:
@@ -128,9 +127,10 @@ class Measured:
         sample, threshold = self.sample, self.settings.threshold
         a, b = first.probabilities, second.probabilities
         both = ~(np.isnan(a) | np.isnan(b))
-        one, other = (part(sample, both, each, threshold) for each in (a, b))
+        shared = sample.part(both)
+        one, other = (agreement(shared, each[both], threshold) for each in (a, b))
         # The first judge's answers in the place of the labels: how far do the two agree with each other?
-        mutual = part(Sample(both & (a >= threshold), sample.questions, sample.weights), both, b, threshold)
+        mutual = agreement(replace(shared, labels=a[both] >= threshold), b[both], threshold)
         between = self._estimates(mutual, ("accuracy", "kappa"))
         return {
             "first": first.name,
@@ -166,7 +166,7 @@ class Measured:
         if len(filled) < 2:
             return []
         threshold, rows = self.settings.threshold, []
-        statistics = [part(self.sample, members, probabilities, threshold) for _, members in filled]
+        statistics = [agreement(self.sample.part(each), probabilities[each], threshold) for _, each in filled]
         for (name, members), statistic in zip(filled, statistics, strict=True):
             yes = self.sample.labels & members
             row = {"name": name, "pairs": int(members.sum()), "labelled_yes": int(yes.sum())}

@@ -131,7 +131,10 @@ def flips(
         "won": (second, parsed & ~first),
     }
     codes = numbered(questions)
-    found = estimate(shares(counted), codes, resamples) if len(codes) else dict.fromkeys(counted, _NOTHING)
+    n_questions = len(set(questions))
+    found = (
+        estimate(shares(counted, codes), n_questions, resamples) if n_questions else dict.fromkeys(counted, _NOTHING)
+    )
     counts = tuple(int(np.count_nonzero(each)) for each in (first, second, first & ~second, second & ~first))
     return Flips(int(parsed.sum()), int((~parsed).sum()), **found, counts=counts)  # type: ignore[arg-type]
 

@@ -14,6 +14,7 @@ import pytest
 from scipy.stats import mannwhitneyu, norm
 from sklearn import metrics as sk
 
+from evaluator import agreement_statistics
 from evaluator.agreement import main
 from evaluator.agreement_results import PUBLISHED
 from evaluator.agreement_statistics import (
@@ -22,7 +23,6 @@ from evaluator.agreement_statistics import (
     agreement,
     difference,
     estimate,
-    part,
     random_answers,
     shares,
 )
@@ -32,7 +32,7 @@ NAN = math.nan
 
 
 def sample(labels, questions=None, inclusion=None):
-    questions = [f"q{i}" for i in range(len(labels))] if questions is None else list(questions)
+    questions = [f"q{i:04}" for i in range(len(labels))] if questions is None else list(questions)
     return Sample.of([bool(each) for each in labels], questions, inclusion)
 
 
@@ -132,9 +132,10 @@ def test_unparsed_answers_are_left_out_and_bounded_by_their_worst_reading():
 def test_random_answers_are_the_mean_of_many_draws():
     # Table 7 has 91 of 542 pairs labelled Yes; its random row is 16.8 / 72.1 / 16.9.
     labels = np.arange(542) < 91
-    expected = values(random_answers(sample(labels)), 542)
+    pairs = sample(labels, np.arange(542) % 3)
+    expected = values(random_answers(pairs), 3)
     random = np.random.default_rng(0)
-    draws = [measured(labels, random.random(542) < 91 / 542) for _ in range(2000)]
+    draws = [values(agreement(pairs, np.float64(random.random(542) < 91 / 542)), 3) for _ in range(2000)]
     for name in MEASURES:
         assert np.mean([each[name] for each in draws]) == pytest.approx(expected[name], abs=0.004), name
     shown = [100 * expected[name] for name in ("predicted_positive", "accuracy", "f1")]
@@ -171,35 +172,32 @@ def test_the_interval_is_that_of_all_resamples_of_three_questions():
     assert (means[0], means[1] > 0, means[-1], means[-2] < 1) == (0, True, 1, True)
     questions = np.array([0, 0, 1, 2, 2, 2])
     inside = {"yes": (np.array([1, 1, 0, 1, 0, 0], bool), np.ones(6, bool))}
-    found = estimate(shares(inside), questions)["yes"]
+    found = estimate(shares(inside, questions), 3)["yes"]
     assert (found.value, found.low, found.high, found.undefined) == (0.5, 0, 1, 0)
 
 
 def test_pairs_said_twice_make_no_interval_narrower():
     random = np.random.default_rng(0)
     y, p, questions = random.random(60) < 0.4, random.random(60), np.repeat(np.arange(20), 3)
-    once = estimate(agreement(sample(y, questions), p), questions)
+    once = estimate(agreement(sample(y, questions), p), 20)
     thrice = [np.repeat(each, 3) for each in (y, p, questions)]
-    again = estimate(agreement(sample(thrice[0], thrice[2]), thrice[1]), thrice[2])
+    again = estimate(agreement(sample(thrice[0], thrice[2]), thrice[1]), 20)
     for name in MEASURES:
-        width = once[name].high - once[name].low
-        assert again[name].high - again[name].low == pytest.approx(width, rel=0.1), name
-    by_pair = estimate(agreement(sample(thrice[0]), thrice[1]), np.arange(180))
+        assert again[name] == pytest.approx(once[name]), name
+    by_pair = estimate(agreement(sample(thrice[0]), thrice[1]), 180)
     assert by_pair["accuracy"].high - by_pair["accuracy"].low < 0.75 * (once["accuracy"].high - once["accuracy"].low)
 
 
 def test_resamples_without_a_value_are_counted():
     # All Yes labels are in one of three questions: (2/3)^3 = 29.6 % of the resamples have none.
-    found = estimate(
-        agreement(sample([1, 1, 0, 0], [0, 0, 1, 2]), np.array([0.9, 0.1, 0.9, 0.1])), np.array([0, 0, 1, 2])
-    )
+    found = estimate(agreement(sample([1, 1, 0, 0], "aabc"), np.array([0.9, 0.1, 0.9, 0.1])), 3)
     assert found["recall"].undefined == pytest.approx(10_000 * 8 / 27, abs=150)
     assert (found["recall"].low, found["recall"].high) == (0.5, 0.5)
     assert found["accuracy"].undefined == 0
 
 
 def test_one_question_has_no_interval():
-    found = estimate(agreement(sample([1, 0], "qq"), np.array([0.9, 0.1])), np.array([0, 0]))
+    found = estimate(agreement(sample([1, 0], "qq"), np.array([0.9, 0.1])), 1)
     assert found["accuracy"].value == 1
     assert math.isnan(found["accuracy"].low)
     assert math.isnan(found["accuracy"].high)
@@ -209,8 +207,8 @@ def test_intervals_are_reproducible_and_follow_the_seed():
     random = np.random.default_rng(3)
     y, p, questions = random.random(40) < 0.4, random.random(40), np.repeat(np.arange(10), 4)
     statistic = agreement(sample(y, questions), p)
-    assert estimate(statistic, questions, 500) == estimate(statistic, questions, 500)
-    assert estimate(statistic, questions, 500)["auc"] != estimate(statistic, questions, 500, seed=1)["auc"]
+    assert estimate(statistic, 10, 500) == estimate(statistic, 10, 500)
+    assert estimate(statistic, 10, 500)["auc"] != estimate(statistic, 10, 500, seed=1)["auc"]
 
 
 def test_intervals_over_questions_hold_the_truth_and_intervals_over_pairs_do_not():
@@ -219,31 +217,41 @@ def test_intervals_over_questions_hold_the_truth_and_intervals_over_pairs_do_not
     questions, held, held_by_pair = np.repeat(np.arange(40), 10), 0, 0
     for case in range(200):
         right = random.random(400) < np.where(random.random(40) < 0.5, 0.5, 0.9)[questions]
-        y = random.random(400) < 0.5
-        statistic = agreement(sample(y, questions), np.where(right, y, ~y).astype(float))
-        found = estimate(statistic, questions, 400, case)["accuracy"]
-        naive = estimate(statistic, np.arange(400), 400, case)["accuracy"]
+        counted = {"accuracy": (right, np.ones(400, bool))}
+        found = estimate(shares(counted, questions), 40, 400, case)["accuracy"]
+        naive = estimate(shares(counted, np.arange(400)), 400, 400, case)["accuracy"]
         held += found.low <= 0.7 <= found.high
         held_by_pair += naive.low <= 0.7 <= naive.high
     assert 0.90 <= held / 200 <= 0.99  # standard error 1.6 points
     assert held_by_pair / 200 < 0.85  # expected about 70 %: the standard error is 1.8 times too small
 
 
-def test_the_interval_of_the_auc_nears_that_of_delong():
-    # Hanley and McNeil: for normal scores one standard deviation apart AUC = Phi(1 / sqrt(2)) = .760.
+@pytest.mark.parametrize("matrix", [1024, 0])
+def test_the_interval_of_the_auc_nears_that_of_delong(matrix, monkeypatch):
+    monkeypatch.setattr(agreement_statistics, "MATRIX", matrix)  # 0: the way for many questions
     random = np.random.default_rng(5)
-    y = np.arange(1000) < 300
+    y = np.arange(600) < 200
     p = norm.cdf(random.normal(y, 1))
-    found = estimate(agreement(sample(y), p), np.arange(1000), 4000)["auc"]
-    above = np.array(
-        [
-            [np.mean(a > p[~y]) for a in p[y]],
-        ],
-        dtype=float,
-    )[0]
-    below = np.array([np.mean(p[y] > b) for b in p[~y]])
-    half = 1.96 * math.sqrt(above.var(ddof=1) / 300 + below.var(ddof=1) / 700)  # DeLong et al. 1988
-    assert (found.low, found.high) == pytest.approx((found.value - half, found.value + half), abs=0.1 * half)
+    found = estimate(agreement(sample(y), p), 600, 2000)["auc"]
+    above, below = (np.array([np.mean(p[~y] < a) for a in p[y]]), np.array([np.mean(p[y] > b) for b in p[~y]]))
+    half = 1.96 * math.sqrt(above.var(ddof=1) / 200 + below.var(ddof=1) / 400)  # DeLong et al. 1988
+    assert (found.low, found.high) == pytest.approx((found.value - half, found.value + half), abs=0.12 * half)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_both_ways_to_the_auc_agree(seed, monkeypatch):
+    random = np.random.default_rng(seed)
+    y, p, questions = random.random(90) < 0.3, random.integers(0, 9, 90) / 8, random.integers(0, 12, 90)
+    p[random.random(90) < 0.1] = NAN
+    drawn = sample(y, questions, random.choice([0.1, 0.5, 1.0], 90))
+    weights = random.integers(0, 3, (50, drawn.n_questions)).astype(float)
+    first = agreement(drawn, p)(weights)["auc"]
+    monkeypatch.setattr(agreement_statistics, "MATRIX", 0)
+    second = agreement(drawn, p)(weights)["auc"]
+    assert second == pytest.approx(first, nan_ok=True)
+    known = ~np.isnan(p)
+    counted = weights[7, drawn.questions[known]] * drawn.weights[known]
+    assert first[7] == pytest.approx(sk.roc_auc_score(y[known], p[known], sample_weight=counted))
 
 
 def test_differences_are_paired():
@@ -253,8 +261,8 @@ def test_differences_are_paired():
     second = np.where(random.random(200) < 0.03, 1 - first, first)
     pairs = sample(y, questions)
     a, b = agreement(pairs, first), agreement(pairs, second)
-    assert {(each.value, each.low, each.high) for each in estimate(difference(a, a), questions).values()} == {(0, 0, 0)}
-    paired, alone = estimate(difference(a, b), questions), estimate(b, questions)
+    assert {(each.value, each.low, each.high) for each in estimate(difference(a, a), 50).values()} == {(0, 0, 0)}
+    paired, alone = estimate(difference(a, b), 50), estimate(b, 50)
     assert paired["f1"].value == pytest.approx(sk.f1_score(y, second >= 0.5) - sk.f1_score(y, first >= 0.5))
     assert paired["f1"].high - paired["f1"].low < 0.7 * (alone["f1"].high - alone["f1"].low)
 
@@ -262,7 +270,7 @@ def test_differences_are_paired():
 def test_a_part_is_measured_as_if_it_were_alone():
     random = np.random.default_rng(7)
     y, p, inside = random.random(60) < 0.4, random.random(60), random.random(60) < 0.5
-    found = values(part(sample(y), inside, p), 60)
+    found = values(agreement(sample(y).part(inside), p[inside]), 60)
     assert found == pytest.approx(measured(y[inside], p[inside]))
 
 
@@ -354,6 +362,19 @@ def test_json(pairs, capsys):
     assert judge["judging"] == {"needed": 9, "reused": 0, "judged": 9, "cost_usd": 0}
     assert found["baselines"]["always No"]["precision"]["value"] is None
     assert set(MEASURES) < set(judge["measures"])
+
+
+def test_a_probability_sample_counts_by_inverse_probability(tmp_path, capsys):
+    records = [("a", 0.9, 1, 0.5), ("b", 0.1, 0, 1.0), ("c", 0.8, 0, 1.0)]  # weights 2, 1, 1: 3 of 4 right
+    lines = [
+        json.dumps({"question": q, "document": f"p={p}", "perspective": "v", "label": y, "inclusion_probability": w})
+        for q, p, y, w in records
+    ]
+    (tmp_path / "sample.jsonl").write_text("\n".join(lines))
+    assert main(["--judge", f"{PLUGS}:Told", "--pairs", str(tmp_path / "sample.jsonl")]) == 0
+    out = capsys.readouterr().out
+    assert row(out, f"{PLUGS}:Told") == ["75.0", "75.0", "80.0"]
+    assert "Pairs count by 1 / inclusion probability" in out
 
 
 def test_judges_are_compared_on_what_both_answered(pairs, capsys):

@@ -104,6 +104,9 @@ def test_stuffed_passages_come_from_another_question(probes):
         assert added == Counter(pair.perspective.text.split())
         stuffed = iter(couple.after.passage.text.split())
         assert all(word in stuffed for word in text.split())  # the passage's own words keep their order
+    mixed = [" ".join(couple.after.passage.text.split()[-1:]) not in couple.before.passage.text for couple in couples]
+    assert any(mixed)
+    assert not all(mixed)  # words stand at many places, and not in a row at the end
 
 
 def test_without_another_question_nothing_is_stuffed():
@@ -244,6 +247,19 @@ def test_stance_asymmetry_and_lengths_by_hand(tmp_path, capsys):
     out = capsys.readouterr().out
     assert "opposing minus supporting" in out
     assert "ideal: no difference in recall" in out
+
+
+def test_the_command_counts_what_each_probe_did(tmp_path, capsys, probes):
+    write_pairs(tmp_path / "pairs.tsv", PAIRS)
+    for judge in (WordShare, Lines):
+        command = ["--judge", f"{PLUGS}:{judge.__name__}", "--pairs", str(tmp_path / "pairs.tsv"), "--probes", "--json"]
+        assert main(command) == 0
+        found = json.loads(capsys.readouterr().out)["probes"][0]["changes"]
+        assert [each["name"] for each in found] == list(probes)
+        for each in found:
+            expected = flipped(judge(), probes[each["name"]])
+            assert tuple(each["counts"].values()) == expected.counts
+            assert each["yes_to_no"]["value"] == pytest.approx(expected.lost.value) or math.isnan(expected.lost.value)
 
 
 def test_probes_are_printed_with_counts_and_ideals(tmp_path, capsys):
