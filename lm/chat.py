@@ -17,16 +17,16 @@ from dataclasses import replace
 from typing import Any, Literal
 
 from corpora.fingerprint import digest
-from lm.chat_types import Chat, ChatAnswer, ChatRequest
+from lm.chat_types import Chat, ChatAnswer, ChatRequest, estimate, grouped
 from lm.endpoint import Endpoint, Session, usage
 from lm.fan_out import fan_out
 from lm.ledger import Estimate, Ledger, Prices, estimated_tokens
 from lm.replies import answer_of, read_reply
 from lm.responses import Record, ResponseStore
-from lm.server import Server
+from lm.server import LOCAL, Server
 from lm.structured import check_schema, parse_structured
 
-__all__ = ["Chat", "ChatAnswer", "ChatClient", "ChatRequest", "Prices", "Server"]
+__all__ = ["Chat", "ChatAnswer", "ChatClient", "ChatRequest", "Prices", "Server", "make_chat"]
 
 REPAIR_TEMPERATURE = 0.5
 """Of tries after the first, where that one was greedy: it would give the same broken JSON again."""
@@ -91,23 +91,23 @@ class ChatClient:
         Raises:
             ValueError: The server cannot be used; or, after all other answers, some requests have none.
         """
-        open_: dict[bytes, list[int]] = {}
+        keys = [self.key(request) for request in requests]
+        missing: dict[bytes, list[int]] = {}
         for start in range(0, len(requests), _CHUNK):
-            part = requests[start : start + _CHUNK]
-            keys = [self.key(request) for request in part]
-            for i, (key, record) in enumerate(zip(keys, self.store.get_many(keys), strict=True), start):
-                if record is None:
-                    open_.setdefault(key, []).append(i)
-                else:
-                    self.ledger.count("cached")
-                    yield i, answer_of(record, requests[i], cached=True)
-        yield from self._asked(requests, open_)
+            part = slice(start, start + _CHUNK)
+            kept, open_ = grouped(keys[part], self.store.get_many(keys[part]))
+            for i, record in kept:
+                self.ledger.count("cached")
+                yield start + i, answer_of(record, requests[start + i], cached=True)
+            for key, positions in open_.items():
+                missing.setdefault(key, []).extend(start + i for i in positions)
+        yield from self._asked(requests, missing)
 
     def _asked(
-        self, requests: Sequence[ChatRequest], open_: Mapping[bytes, Sequence[int]]
+        self, requests: Sequence[ChatRequest], missing: Mapping[bytes, Sequence[int]]
     ) -> Iterator[tuple[int, ChatAnswer]]:
-        """The answers that have to be asked for; ``open_``: key -> positions."""
-        jobs = [(key, requests[positions[0]]) for key, positions in open_.items()]
+        """The answers that have to be asked for; ``missing``: key -> positions."""
+        jobs = [(key, requests[positions[0]]) for key, positions in missing.items()]
         for schema in {id(request.schema): request.schema for _, request in jobs if request.schema}.values():
             check_schema(schema)
         writer = self.store.writer()
@@ -122,7 +122,7 @@ class ChatClient:
 
         with contextlib.closing(fan_out(self.endpoint, jobs, ask, refused, meanwhile=writer)) as answers:
             for job, answer in answers:
-                first, *others = open_[jobs[job][0]]
+                first, *others = missing[jobs[job][0]]
                 yield first, answer
                 for i in others:
                     self.ledger.count("cached")
@@ -131,20 +131,7 @@ class ChatClient:
     def estimate(self, requests: Sequence[ChatRequest]) -> Estimate:
         """What these requests will take; asks nothing. Tokens are estimated from the texts' bytes, see Estimate."""
         keys = [self.key(request) for request in requests]
-        there = self.store.has(keys)
-        first = {key: i for i, key in reversed(list(enumerate(keys))) if not there[i]}
-        tokens_in = sum(estimated_tokens(m.content for m in requests[i].messages) for i in first.values())
-        tokens_out = sum(requests[i].max_tokens for i in first.values())
-        cached = sum(there)
-        return Estimate(
-            requests=len(requests),
-            cached=cached,
-            duplicates=len(requests) - cached - len(first),
-            calls=len(first),
-            input_tokens=tokens_in,
-            output_tokens=tokens_out,
-            cost_usd=self.prices.cost_usd(tokens_in, tokens_out),
-        )
+        return estimate(requests, keys, self.store.has(keys), self.prices)
 
     def key(self, request: ChatRequest) -> bytes:
         """The 16 bytes under which the answer is kept."""
@@ -193,6 +180,22 @@ class ChatClient:
         record["input_tokens"], record["output_tokens"] = (_sum(column) for column in zip(*counts, strict=True))
         record["cost_usd"] = self.prices.cost_usd(record["input_tokens"], record["output_tokens"])
         return record
+
+
+def make_chat(model: str, server: Server | None = None, prices: Prices | None = None, **more: Any) -> Chat:
+    """A client of the server; or, where its address is ``local``, the model itself on this machine.
+
+    Args:
+        model: As the server names it; or a model id of the hub, or a folder.
+        server: See ``Server``.
+        prices: Of the model; one on this machine is free.
+        more: See ``ChatClient``; what is about servers only does not matter to a model on this machine.
+    """
+    if server is None or server.base_url != LOCAL:
+        return ChatClient(model, server, prices, **more)
+    from lm.local_chat import LocalChat  # torch is needed here only
+
+    return LocalChat(model, store=more.get("store"), ledger=more.get("ledger"))
 
 
 def _read(reply: dict[str, Any], counts: list[tuple[int | None, int | None]]) -> Record:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import Any, Literal, Protocol, TypeVar, runtime_checkable
 
-from lm.ledger import Estimate, Ledger
+from lm.ledger import Estimate, Ledger, Prices, estimated_tokens
 from lm.prompts import Message
 from lm.text import clean
+
+R = TypeVar("R")
 
 Alternatives = tuple[tuple[str, float], ...]
 """Tokens at one place of an answer with their log-probabilities, the likeliest first."""
@@ -76,6 +78,39 @@ class ChatAnswer:
     output_tokens: int | None = None
     cost_usd: float | None = None
     cached: bool = False
+
+
+def grouped(keys: Sequence[bytes], records: Sequence[R | None]) -> tuple[list[tuple[int, R]], dict[bytes, list[int]]]:
+    """What is there, by position; and what has to be asked for: key -> positions, the first of which asks.
+
+    Args:
+        keys: Of the requests.
+        records: What is kept under them, None where nothing is.
+    """
+    kept, open_ = [], dict[bytes, list[int]]()
+    for i, (key, record) in enumerate(zip(keys, records, strict=True)):
+        if record is None:
+            open_.setdefault(key, []).append(i)
+        else:
+            kept.append((i, record))
+    return kept, open_
+
+
+def estimate(requests: Sequence[ChatRequest], keys: Sequence[bytes], there: Sequence[bool], prices: Prices) -> Estimate:
+    """What requests will take that are kept under these keys; there: which of them are kept already."""
+    first = {key: request for key, request, kept in zip(keys, requests, there, strict=True) if not kept}
+    tokens_in = sum(estimated_tokens(each.content for each in request.messages) for request in first.values())
+    tokens_out = sum(request.max_tokens for request in first.values())
+    cached = sum(there)
+    return Estimate(
+        requests=len(requests),
+        cached=cached,
+        duplicates=len(requests) - cached - len(first),
+        calls=len(first),
+        input_tokens=tokens_in,
+        output_tokens=tokens_out,
+        cost_usd=prices.cost_usd(tokens_in, tokens_out),
+    )
 
 
 @runtime_checkable

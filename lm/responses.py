@@ -93,7 +93,10 @@ class ResponseStore:
 
 
 class ResponseWriter:
-    """Publishes every 256 answers and every 10 seconds, and the rest at the end; then merges its own small segments."""
+    """Publishes every 256 answers and 10 seconds, and the rest at the end; then merges its own small segments.
+
+    In an event loop (``async with``) a block is published after 10 seconds even where no other answer comes.
+    """
 
     def __init__(self, store: ResponseStore) -> None:
         self._store = store
@@ -102,6 +105,16 @@ class ResponseWriter:
         self._since = 0.0
         self._published = 0
         self._timer: asyncio.Task[None] | None = None
+
+    def __enter__(self) -> ResponseWriter:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.publish()
+        if self._published > 1:
+            self._store.compact()
 
     async def __aenter__(self) -> ResponseWriter:
         self._timer = asyncio.create_task(self._keep_publishing())
@@ -112,9 +125,7 @@ class ResponseWriter:
     ) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        self.publish()
-        if self._published > 1:
-            self._store.compact()
+        self.__exit__(kind, error, trace)
 
     def add(self, key: bytes, record: Record) -> None:
         """Takes one answer."""
@@ -122,7 +133,7 @@ class ResponseWriter:
             self._since = time.monotonic()
         self._keys.append(key)
         self._records.append(record)
-        if len(self._keys) >= BLOCK:
+        if len(self._keys) >= BLOCK or time.monotonic() - self._since >= BLOCK_S:
             self.publish()
 
     def publish(self) -> None:

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from urllib.parse import SplitResult, urlsplit
 
 OPENAI = "https://api.openai.com/v1"
+LOCAL = "local"
+"""In place of an address: no server, but a model of transformers on this machine (``lm.chat.make_chat``)."""
 OPENAI_KEY = "OPENAI_API_KEY"
 SHORTEST_KEY = 8
 """What is shorter ("none", "EMPTY") is no secret, and may stand in any text."""
@@ -25,7 +27,7 @@ class Server:
     only; for any other server, ``api_key_env`` names the variable, and without it no key is sent.
 
     Attributes:
-        base_url: For example ``http://localhost:8000/v1``.
+        base_url: For example ``http://localhost:8000/v1``; or ``local``.
         api_key_env: Name of the environment variable that holds the key.
         concurrency: Requests open at a time.
         requests_per_minute: None: no limit.
@@ -46,10 +48,10 @@ class Server:
 
     def __post_init__(self) -> None:
         parts = _parts(self.base_url)
-        if parts is None or parts.scheme not in ("http", "https") or not parts.hostname:
+        if self.base_url != LOCAL and (parts is None or parts.scheme not in ("http", "https") or not parts.hostname):
             # The address itself is not shown: it may be a key, given in the wrong place.
             raise ValueError("base_url: expected an address such as http://localhost:8000/v1")
-        if "@" in parts.netloc or parts.query or parts.fragment:
+        if parts is not None and ("@" in parts.netloc or parts.query or parts.fragment):
             raise ValueError(
                 "base_url: it must not hold a user, a password, '?' or '#': the key comes from the environment"
             )
@@ -62,10 +64,10 @@ class Server:
                 f"concurrency={self.concurrency}, retries={self.retries}: expected at least one request at a time, "
                 "and retries from 0"
             )
-        for name in ("timeout_s", "backoff_s"):
+        for name in ("timeout_s", "backoff_s", "requests_per_minute", "tokens_per_minute"):
             value = getattr(self, name)
-            if not (math.isfinite(value) and value > 0):
-                raise ValueError(f"{name}={value}: expected seconds above 0")
+            if value is not None and not (math.isfinite(value) and value > 0):
+                raise ValueError(f"{name}={value}: expected a number above 0")
 
     @property
     def place(self) -> str:

@@ -20,10 +20,10 @@ from typing import ClassVar, Literal
 from corpora.fingerprint import digest
 from evaluator.judges.yes_no import read_judgement
 from evaluator.types import Judgement, Pair, document
-from lm.chat import ChatClient, ChatRequest, Prices, Server
+from lm.chat import Chat, ChatRequest, Prices, Server, make_chat
 from lm.ledger import Estimate, estimated_tokens
 from lm.prompts import Message, Prompt, load_prompt
-from lm.server import OPENAI
+from lm.server import LOCAL, OPENAI
 
 TOP_LOGPROBS = 5
 """Alternatives asked for at each place: as many as all servers with log-probabilities give."""
@@ -40,8 +40,9 @@ class Llm:
 
     Args:
         model: As the server names it.
-        base_url: Where the server is. It does not count as a part of what answers depend on: a model moves between
-            machines. So where the name says too little, give an ``identity``.
+        base_url: Where the server is; ``local``: the model is loaded here (its answers are texts; the judge
+            ``mistral`` reads probabilities). An address is no part of what answers depend on, because a model moves
+            between machines: where its name says too little, give an ``identity``.
         api_key_env: Name of the environment variable with the key; None: ``OPENAI_API_KEY`` for OpenAI, no key else.
         identity: What is really served, where the model's name does not say (``default``; a quantised copy).
         prompt: Name or path (``lm.prompts.load_prompt``).
@@ -91,10 +92,15 @@ class Llm:
         self.usd_per_million_input, self.usd_per_million_output = usd_per_million_input, usd_per_million_output
         self.concurrency, self.retries, self.timeout_s = concurrency, retries, timeout_s
         self.requests_per_minute, self.tokens_per_minute = requests_per_minute, tokens_per_minute
+        self._prices = Prices(usd_per_million_input, usd_per_million_output)
         limits = (concurrency, requests_per_minute, tokens_per_minute, timeout_s, retries)
-        prices = Prices(usd_per_million_input, usd_per_million_output)
-        server = Server(base_url, api_key_env, *limits)
-        self.client = ChatClient(model, server, prices, identity=identity, max_tokens_name=max_tokens_name)
+        self._server = Server(base_url, api_key_env, *limits)
+
+    @cached_property
+    def client(self) -> Chat:
+        """Asks the model, and keeps its answers; its ledger tells what they took."""
+        more = {"identity": self.identity, "max_tokens_name": self.max_tokens_name}
+        return make_chat(self.model, self._server, self._prices, **more)
 
     @cached_property
     def fingerprint(self) -> str:
@@ -119,7 +125,7 @@ class Llm:
     def cost_usd_per_pair(self) -> float | None:
         """At most, for a pair of usual length; None where a price is unknown."""
         tokens = estimated_tokens(each.content for each in self._prompt.render(TYPICAL))
-        return self.client.prices.cost_usd(tokens, self.max_tokens)
+        return 0.0 if self.base_url == LOCAL else self._prices.cost_usd(tokens, self.max_tokens)
 
     def _request(self, pair: Pair) -> ChatRequest:
         top = TOP_LOGPROBS if self.logprobs else 0

@@ -467,6 +467,8 @@ def test_wrong_settings_are_one_line_and_show_no_key(monkeypatch: pytest.MonkeyP
         {"timeout_s": 0},
         {"timeout_s": float("nan")},
         {"backoff_s": -1},
+        {"requests_per_minute": 0.0},
+        {"tokens_per_minute": -5.0},
     ]
     for settings in wrong:
         with pytest.raises(ValueError, match=r"expected|must not") as caught:
