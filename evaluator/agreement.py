@@ -131,7 +131,7 @@ def parse_flags(arguments: Sequence[str] | None = None) -> argparse.Namespace:
 
 
 def _judges(flags: argparse.Namespace) -> dict[str, Judge]:
-    """Name as printed -> judge; with ``--parse-difference`` each judge in both ways."""
+    """Name as printed, with the arguments by which namesakes differ -> judge."""
     from corpora.fingerprint import fingerprint
     from evaluator.judges import JUDGES, Judge
 
@@ -140,10 +140,10 @@ def _judges(flags: argparse.Namespace) -> dict[str, Judge]:
         raise ValueError(f"--judge {GOLD}: the labels are the gold here: name the judge that is to agree with them")
     if flags.parse_difference:
         wanted = [variant for name, given in wanted for variant in _parse_variants(name, given)]
-    names = [name for name, _ in wanted]
     judges: dict[str, Judge] = {}
     for name, given in wanted:
-        shown = name if names.count(name) == 1 else " ".join([name, *given])
+        alike = [set(each) for other, each in wanted if other == name]
+        shown = " ".join([name, *(each for each in given if each not in set.intersection(*alike))])
         if shown in judges:
             raise ValueError(f"--judge {shown}: given twice: leave one out, or give other --judge-args")
         judge = JUDGES.create(name, given)

@@ -136,6 +136,7 @@ class Measured:
             "first": first.name,
             "second": second.name,
             "pairs": int(both.sum()),
+            "answered_by_one": int((np.isnan(a) != np.isnan(b)).sum()),
             "other_labels": int((both & ((a >= threshold) != (b >= threshold))).sum()),
             "same_label": between["accuracy"],
             "kappa_of_both": between["kappa"],

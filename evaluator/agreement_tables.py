@@ -84,10 +84,13 @@ def _difference(each: Mapping[str, Any]) -> list[str]:
     for name in MEASURES:
         both = [_cell(name, each[key][name]) for key in ("first_measures", "second_measures")]
         rows.append([_HEADS[name], *both, _cell(name, each["measures"][name], "+")])
-    return [
+    lines = [
         *_aligned(rows),
         f"labels that differ: {other} of {n}; same label {' % '.join(same).strip()}; kappa of both {' '.join(kappa)}",
     ]
+    if each["answered_by_one"]:
+        lines.append(f"answered by one of the two only, and in none of these numbers: {each['answered_by_one']} pairs")
+    return lines
 
 
 def _probes(each: Mapping[str, Any]) -> list[str]:

@@ -24,7 +24,7 @@ class WordShare:
 
 
 class Told:
-    """Answers what the document says: it ends with ``p=0.75``; with ``p=?`` the answer is unparsed."""
+    """Answers what the document says: it ends with ``p=0.75``; with ``p=?`` it is unparsed, or No as in BERDS."""
 
     def __init__(self, parse: Literal["probability", "authors"] = "probability", shift: float = 0.0) -> None:
         self.parse, self.shift = parse, shift
@@ -35,6 +35,9 @@ class Told:
     def judge(self, pairs):
         for i, pair in reversed(list(enumerate(pairs))):
             told = pair.passage.text.rpartition("p=")[2]
+            if told == "?" and self.parse == "authors":
+                yield i, Judgement("ok", 0.0)
+                continue
             if told == "?":
                 yield i, Judgement("unparsed", None, answer="perhaps")
                 continue

@@ -399,12 +399,15 @@ def test_judges_are_compared_on_what_both_answered(pairs, capsys):
 
 
 def test_parse_difference(pairs, capsys):
-    command = ["--judge", f"{PLUGS}:Told", "--judge-args", "parse=authors", "--pairs", str(pairs)]
+    command = ["--judge", f"{PLUGS}:Told", "--judge-args", "parse=authors", "shift=0.0", "--pairs", str(pairs)]
     assert main([*command, "--parse-difference", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     names = [each["name"] for each in found["judges"]]
     assert names == [f"{PLUGS}:Told parse=probability", f"{PLUGS}:Told parse=authors"]
-    assert found["differences"][0]["other_labels"] == 1  # .6 is above .5, and not above .7
+    both = found["differences"][0]
+    assert (both["pairs"], both["other_labels"], both["answered_by_one"]) == (7, 1, 2)  # .6 is not above .7
+    assert main([*command[:2], "--pairs", str(pairs), "--parse-difference"]) == 0
+    assert "answered by one of the two only, and in none of these numbers: 2 pairs" in capsys.readouterr().out
     assert main(["--judge", f"{PLUGS}:Lines", "--pairs", str(pairs), "--parse-difference"]) == 2
     assert "has no argument 'parse'" in capsys.readouterr().err
 
@@ -453,6 +456,7 @@ TOLD = f"--judge {PLUGS}:Told"
         (f"{TOLD} --pairs {{open}}", "open.tsv:2: label is empty"),
         (f"{TOLD} --judge-args nope=1 --pairs {{pairs}}", "no argument 'nope'"),
         (f"{TOLD} {TOLD} --pairs {{pairs}}", "given twice"),
+        (f"{TOLD} --judge-args shift=1 {TOLD} --judge-args shift=1 --pairs {{pairs}}", "given twice"),
         (f"--judge-args a=1 {TOLD} --pairs {{pairs}}", "name the judge before its arguments"),
         (f"{TOLD} --pairs {{pairs}} --threshold 0", "--threshold 0.0: give a probability above 0"),
         (f"{TOLD} --pairs {{pairs}} --threshold nan", "--threshold nan: give a probability above 0"),
