@@ -27,7 +27,7 @@ from evaluator.negation import negate
         ("No, women must never decide.", "Women must decide."),
         ("People who are poor should be helped.", "People who are poor should not be helped."),
         ("If taxes are low, shops will open.", "If taxes are low, shops will not open."),
-        ("The armed forces are strong.", "The armed forces are not strong."),
+        ("The main causes are clear.", "The main causes are not clear."),
         ("What will be to come is good.", "What will be to come is not good."),
     ],
 )
@@ -53,7 +53,7 @@ def test_negations(text, negation):
         "It is cruel; it is dear.",
         "The study proves the tax is bad.",
         "should be banned",
-        "People want to be able to help",
+        "They seem to have gained weight.",
     ],
 )
 def test_it_gives_up_rather_than_guess(text):
