@@ -27,7 +27,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from corpora.fingerprint import digest
 from lm.batching import Batcher, Forward, check_sizes, find_devices
-from lm.prefixes import Ids, Tree, plan
+from lm.prefixes import Group, Ids, alone, plan
 from lm.replica import Replica, find_window
 from lm.source import Source
 from lm.transformer import DTYPES, Dtype, check_complete, find_max_length, quiet, read_config, spread
@@ -36,6 +36,8 @@ CPU_TOKENS = 2048
 """Tokens per batch on a CPU."""
 GPU_TOKENS = 16384
 """Tokens per batch on a GPU: a 7-billion model is as fast with more, and answers would come late."""
+GROUP_TOKENS = 4096
+"""Tokens of prompts that are computed together because of what they share; less where a batch has less."""
 WINDOW = 2048
 """Prompts that are planned at a time: enough for full batches and for all prompts of a passage to meet."""
 AUTO = "auto"
@@ -163,15 +165,22 @@ class CausalModel:
 
     def _window(self, prompts: Sequence[Ids], labels: Sequence[Sequence[int]]) -> Iterator[tuple[int, Scored]]:
         window = find_window(self.config) if self.shares else 0
-        shared = [i for i, ids in enumerate(prompts) if len(ids) < window]
-        begin, trees = plan(prompts, shared)
-        apart = set(range(len(prompts))) - set(shared)
-        for first, rows in ((begin, trees), ((), [Tree((), [prompts[i]], [i]) for i in sorted(apart)])):
-            forwards = [_forward(replica, first, rows, labels) for replica in self._replicas]
-            lengths = [tree.length for tree in rows]
-            for part, found in self._batcher.stream(lengths, forwards):
-                positions = [position for row in part for position in rows[row].positions]
+        begin, groups = plan(prompts, [i for i, ids in enumerate(prompts) if len(ids) < window], self._most)
+        rest = alone(prompts, [i for i, ids in enumerate(prompts) if len(ids) >= window])
+        together = [group for group in groups if len(group.shared)]
+        for first, chosen in (
+            (begin, together),
+            (begin, [each for each in groups if not len(each.shared)]),
+            ((), rest),
+        ):
+            forwards = [_forward(replica, first, chosen, labels) for replica in self._replicas]
+            for part, found in self._batcher.stream([group.length for group in chosen], forwards):
+                positions = [position for number in part for position in chosen[number].positions]
                 yield from zip(positions, self._answers(found, labels), strict=True)
+
+    @property
+    def _most(self) -> int:
+        return min(self._batcher.batch_tokens, GROUP_TOKENS)
 
     def _answers(self, found: NDArray[np.float32], labels: Sequence[Sequence[int]]) -> Iterator[Scored]:
         if not np.isfinite(found[:, -1]).all():
@@ -242,9 +251,9 @@ def find_label_ids(tokenizer: Any, words: Sequence[str]) -> tuple[int, ...]:
     return tuple(sorted(found))
 
 
-def _forward(replica: Replica, begin: Ids, trees: Sequence[Tree], labels: Sequence[Sequence[int]]) -> Forward:
+def _forward(replica: Replica, begin: Ids, groups: Sequence[Group], labels: Sequence[Sequence[int]]) -> Forward:
     def forward(part: list[int]) -> NDArray[np.float32]:
-        logits = replica.logits(begin, [trees[row] for row in part])
+        logits = replica.logits(begin, [groups[number] for number in part])
         logs = torch.log_softmax(logits, dim=-1)
         columns = [torch.logsumexp(logs[:, list(ids)], dim=-1) for ids in labels]
         best = logs.argmax(dim=-1).float()
