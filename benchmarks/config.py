@@ -9,7 +9,7 @@ import argparse
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, Literal, NoReturn
+from typing import Any, Literal, NoReturn, get_args, get_origin, get_type_hints
 
 from simple_parsing import ArgumentParser, DashVariant, field
 
@@ -53,9 +53,16 @@ class RunConfig:
     retriever: str = _flag("bm25", "a name or module:Class", "NAME")
     retriever_args: tuple[str, ...] = _flag((), "key=value arguments of the retriever", "KEY=VALUE")
     run: str | None = _flag(None, "score this run file (TREC, BERDS JSONL, DPR JSON) instead of searching", "FILE")
+    expander: str | None = _flag(None, "writes further queries: a name or module:Class (default: none)", "NAME")
+    expander_args: tuple[str, ...] = _flag((), "key=value arguments of the expander", "KEY=VALUE")
+    expand_for: Literal["search", "aspects", "both"] = _flag(
+        "search", "what the expander's queries are for: searching, rerankers' aspects, or both"
+    )
     depth: int = _flag(100, "passages kept per question", "N")
-    reranker: str | None = _flag(None, "a name or module:Class (default: none)", "NAME")
-    reranker_args: tuple[str, ...] = _flag((), "key=value arguments of the reranker", "KEY=VALUE")
+    reranker: tuple[str, ...] = _flag((), "names or module:Class, one after the other (default: none)", "NAME")
+    reranker_args: tuple[str, ...] = _flag(
+        (), "key=value arguments of the reranker; of several, name.key=value", "KEY=VALUE"
+    )
     judge: str | None = _flag(
         None, "'gold' (the qrels), a name or module:Class (default: gold, if there are qrels)", "NAME"
     )
@@ -76,7 +83,7 @@ class RunConfig:
     metrics: tuple[str, ...] = _flag(
         (), "metrics by name, such as MRecall@5 alpha_nDCG@10 (default: a set made from --k)", "METRIC", identity=False
     )
-    until: Literal["index", "search", "rerank", "judge", "score"] = _flag(
+    until: Literal["expand", "index", "search", "rerank", "judge", "score"] = _flag(
         "score", "stop after this stage", identity=False
     )
     shard: str | None = _flag(
@@ -103,10 +110,29 @@ class RunConfig:
 
     def __post_init__(self) -> None:
         """Check what can be checked without looking at any file."""
+        if isinstance(self.reranker, str):
+            object.__setattr__(self, "reranker", (self.reranker,))
         for problem, wrong in (
             (f"--depth {self.depth}: give 1 to {DEEPEST}", not 1 <= self.depth <= DEEPEST),
-            ("--reranker-args without --reranker", bool(self.reranker_args and self.reranker is None)),
-            ("--until rerank: no --reranker is given", self.until == "rerank" and self.reranker is None),
+            ("--reranker-args without --reranker", bool(self.reranker_args and not self.reranker)),
+            ("--until rerank: no --reranker is given", self.until == "rerank" and not self.reranker),
+            (
+                "--expander-args and --expand-for need --expander",
+                self.expander is None and bool(self.expander_args or self.expand_for != "search"),
+            ),
+            (
+                "--expander writes queries for questions: leave out --query",
+                self.expander is not None and self.query != "question",
+            ),
+            ("--until expand: no --expander is given", self.until == "expand" and self.expander is None),
+            (
+                "--until expand --shard: an expander gets all queries at once: leave out --shard",
+                self.until == "expand" and self.shard is not None,
+            ),
+            (
+                "--run gives the ranking already: an --expander is then for --expand-for aspects only",
+                bool(self.run and self.expander and self.expand_for != "aspects"),
+            ),
             (
                 f"--until {self.until}: --run gives the ranking already",
                 bool(self.run and self.until in ("index", "search")),
@@ -204,6 +230,35 @@ def parse(arguments: Sequence[str] | None = None) -> RunConfig:
     if not isinstance(config, RunConfig):
         raise TypeError(f"the parser returned {type(config).__name__}")
     return config
+
+
+class Flags(argparse.ArgumentParser):
+    """The parser of another command: the same flags as a run's where it has them, and mistakes in one line."""
+
+    def __init__(self, prog: str, description: str) -> None:
+        super().__init__(prog=prog, description=description, formatter_class=_Help, allow_abbrev=False)
+
+    def add_run_flags(self, names: Sequence[str], **helps: str) -> None:
+        """Adds these flags of ``RunConfig``; one that is not given is absent from what the parser returns.
+
+        Args:
+            names: Of the fields.
+            helps: Name -> help where that of the run does not fit.
+        """
+        hints, known = get_type_hints(RunConfig), {each.name: each for each in fields(RunConfig)}
+        for name in names:
+            how = {key: value for key, value in known[name].metadata["custom_args"].items() if key != "required"}
+            how["help"] = helps.get(name, how["help"])
+            kinds = [kind for kind in get_args(hints[name]) or (hints[name],) if kind not in (type(None), Ellipsis)]
+            if get_origin(hints[name]) is Literal:
+                how["choices"] = kinds
+            elif kinds[0] is not bool:
+                how["type"] = kinds[0]
+            self.add_argument(f"--{name.replace('_', '-')}", default=argparse.SUPPRESS, **how)
+
+    def error(self, message: str) -> NoReturn:
+        """Raises a ValueError."""
+        raise ValueError(f"{message} (see --help)")
 
 
 def identity_fields() -> tuple[str, ...]:

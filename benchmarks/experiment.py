@@ -7,6 +7,7 @@ from functools import cached_property
 from pathlib import Path
 
 from benchmarks.config import RunConfig, existing
+from benchmarks.expansion import expansions, written
 from benchmarks.given import given_run
 from benchmarks.tasks import RunQuestions, Task, task_fingerprint
 from corpora import CORPORA, Corpus
@@ -16,7 +17,7 @@ from corpora.fingerprint import describe
 from corpora.types import Qrels, Query, Question
 from evaluator.judges import Judge
 from rerankers import Reranker
-from retrievers import Retriever
+from retrievers import Expander, Retriever
 
 GOLD = "gold"
 
@@ -32,9 +33,10 @@ class Experiment:
         questions: Those that are run: of the split, fit for ``--query``; ``--limit`` is not yet applied.
         not_applicable: Questions of the split that lack one of the stances that ``--query`` asks for.
         corpus: None where nothing but a run file and gold labels is needed.
+        expander: None: the questions alone are searched.
         retriever: None where ``--run`` is given.
         run_path: The run file of ``--run``.
-        reranker: None: the retriever's order stands.
+        rerankers: One after the other; none: the retriever's order stands.
         judge: None: gold labels.
     """
 
@@ -44,9 +46,10 @@ class Experiment:
     questions: tuple[Question, ...]
     not_applicable: tuple[str, ...]
     corpus: Corpus | None
+    expander: Expander | None
     retriever: Retriever | None
     run_path: Path | None
-    reranker: Reranker | None
+    rerankers: tuple[Reranker, ...]
     judge: Judge | None
 
     @property
@@ -57,12 +60,39 @@ class Experiment:
     @property
     def searched(self) -> tuple[Question, ...]:
         """The questions that are searched: all of them where a reranker wants to see its whole group."""
-        return self.questions if self.reranker is not None else self.scored
+        return self.questions if self.rerankers else self.scored
+
+    @cached_property
+    def own_queries(self) -> tuple[Query, ...]:
+        """The queries that the questions are asked with, before any expansion, in their order."""
+        return tuple(query for question in self.searched for query in queries(question, self.config.query))
+
+    @cached_property
+    def expansions(self) -> dict[str, tuple[Query, ...]]:
+        """query_id of each own query -> what the expander wrote for it; made on first use, empty without one."""
+        return {} if self.expander is None else expansions(self.expander, str(self.config.expander), self.own_queries)
+
+    @cached_property
+    def merged_queries(self) -> tuple[Query, ...]:
+        """The queries whose rankings make the run."""
+        if self.expander is None or self.config.expand_for == "aspects":
+            return self.own_queries
+        return tuple(query for own in self.own_queries for query in self.expansions[own.query_id])
+
+    @cached_property
+    def aspects(self) -> dict[str, tuple[Query, ...]]:
+        """question_id -> what rerankers get as its aspects."""
+        if self.expander is None or self.config.expand_for == "search":
+            return {}
+        return {own.question_id: written(self.expansions[own.query_id]) for own in self.own_queries}
 
     @cached_property
     def queries(self) -> tuple[Query, ...]:
-        """What the retriever gets, in the order of the questions."""
-        return tuple(query for question in self.searched for query in queries(question, self.config.query))
+        """What the retriever gets: the merged queries, and aspects where a reranker wants rankings of them."""
+        found = {query.query_id: query for query in self.merged_queries}
+        if any(getattr(reranker, "aspect_rankings", False) for reranker in self.rerankers):
+            found |= {query.query_id: query for aspects in self.aspects.values() for query in aspects}
+        return tuple(found.values())
 
     @cached_property
     def given(self) -> RunFile:
@@ -85,24 +115,35 @@ class Experiment:
             },
             "qrels": self.qrels_fingerprint,
             "query": config.query,
-            "merge": None if config.query == "question" else config.merge,
+            "merge": config.merge if config.query != "question" or self._merges_expansions else None,
             "perspectives": config.perspectives,
             "limit": config.limit,
             "corpus": None
             if self.corpus is None
             else {"name": self.corpus_name, "fingerprint": self.corpus.fingerprint},
+            "expander": None
+            if self.expander is None
+            else {"name": config.expander, "for": config.expand_for, **describe(self.expander)},
             "retriever": {"name": self.retriever_name, **self._source()},
             "depth": config.depth,
-            "reranker": None if self.reranker is None else self._reranker(self.reranker),
+            "reranker": self._rerankers(),
             "judge": {"name": GOLD} if self.judge is None else {"name": config.judge, **describe(self.judge)},
             "stored_only": config.stored_only,
             "threshold": None if self.judge is None else config.threshold,
             "seed": config.seed,
         }
 
-    def _reranker(self, reranker: Reranker) -> dict[str, object]:
-        oracle = bool(getattr(reranker, "oracle", False))
-        return {"name": self.config.reranker, "oracle": oracle, **describe(reranker)}
+    @property
+    def _merges_expansions(self) -> bool:
+        return self.expander is not None and self.config.expand_for != "aspects"
+
+    def _rerankers(self) -> object:
+        """None, one description, or a list of them."""
+        found = [
+            {"name": name, "oracle": bool(getattr(reranker, "oracle", False)), **describe(reranker)}
+            for name, reranker in zip(self.config.reranker, self.rerankers, strict=True)
+        ]
+        return found if len(found) > 1 else found[0] if found else None
 
     def _source(self) -> dict[str, object]:
         if self.run_path is not None:
@@ -134,6 +175,12 @@ class Experiment:
     def retriever_name(self) -> str:
         """Names the result; ``runfile`` for ``--run``."""
         return "runfile" if self.run_path is not None else self.config.retriever
+
+    @property
+    def system(self) -> tuple[str, ...]:
+        """The names of what makes the ranking, in the order of the way: expander, retriever, rerankers."""
+        first = (str(self.config.expander),) if self.expander is not None else ()
+        return (*first, self.retriever_name, *self.config.reranker)
 
 
 @dataclass(frozen=True)

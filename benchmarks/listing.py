@@ -8,13 +8,13 @@ from evaluator.judges import JUDGES
 from evaluator.metrics import METRICS
 from lm import ENCODERS
 from rerankers import RERANKERS
-from retrievers import RETRIEVERS
+from retrievers import EXPANDERS, RETRIEVERS
 
 
 def listing() -> str:
     """All plug-ins by kind, and the metrics, one per line."""
     lines = []
-    for registry in (TASKS, CORPORA, RETRIEVERS, RERANKERS, JUDGES):
+    for registry in (TASKS, CORPORA, EXPANDERS, RETRIEVERS, RERANKERS, JUDGES):
         lines.append(f"{registry.kind}:")
         for each in registry.listing():
             told = f"BROKEN: {each.problem}" if each.problem else each.arguments

@@ -24,6 +24,7 @@ from corpora.fingerprint import digest
 from corpora.types import Passage, Pool, Query, Question, Ranking, Run
 from evaluator.depths import Depths
 from evaluator.labels import gold_labels, matrices
+from rerankers.base import Reranker
 from retrievers.base import Retriever
 from retrievers.merge import MERGES, best_first
 
@@ -72,31 +73,44 @@ def retrieved(experiment: Experiment) -> Run:
         return {q.question_id: run.get(q.question_id, ())[:depth] for q in experiment.searched}
     raw = search(experiment)
     lists: dict[str, list[Ranking]] = {question.question_id: [] for question in experiment.searched}
-    for query in experiment.queries:
+    for query in experiment.merged_queries:
         lists[query.question_id].append(raw.get(query.query_id, ()))
     merge = MERGES[experiment.config.merge]
     return {question_id: merge(rankings, depth) for question_id, rankings in lists.items()}
 
 
 def final_run(experiment: Experiment) -> Run:
-    """question_id -> the ranking that is scored: reranked where there is a reranker."""
-    if experiment.reranker is None:
-        return retrieved(experiment)
-    pools = retrieved(experiment)
-    rerank = partial(_rerank, experiment, pools)
-    run = read_rankings(whole("rerank", rerank_key(experiment, pools), rerank, joined))
+    """question_id -> the ranking that is scored: reranked where there are rerankers."""
+    run = retrieved(experiment)
+    for step in range(len(experiment.rerankers)):
+        run = reranked(experiment, step, run)
     return {question.question_id: run.get(question.question_id, ()) for question in experiment.scored}
 
 
-def rerank_part(experiment: Experiment) -> Path:
-    """Rerank the groups that ``--shard`` names."""
-    if experiment.reranker is None:
-        raise ValueError("--until rerank: no --reranker is given")
+def reranked(experiment: Experiment, step: int, run: Run) -> Run:
+    """The run that reranker number ``step`` makes of a run; made, or read where it was made before."""
+    rerank = partial(_rerank, experiment, step, run)
+    return read_rankings(whole("rerank", rerank_key(experiment, step, run), rerank, joined))
+
+
+def rerank_part(experiment: Experiment) -> tuple[int, Path]:
+    """Rerank the groups that ``--shard`` names, by the first reranker that has not seen all groups yet.
+
+    Returns:
+        The reranker's number, and its artefact. Where several rerank one after the other, the next one wants all parts
+        of the one before.
+    """
     part = _part(experiment)
     require_search(experiment)
-    pools = retrieved(experiment)
-    key = part_key(rerank_key(experiment, pools), part)
-    return artefact("rerank", key, partial(_rerank, experiment, pools, part=part))
+    run = retrieved(experiment)
+    last = len(experiment.rerankers) - 1
+    for step in range(last):
+        if not made("rerank", rerank_key(experiment, step, run)):
+            last = step
+            break
+        run = reranked(experiment, step, run)
+    key = part_key(rerank_key(experiment, last, run), part)
+    return last, artefact("rerank", key, partial(_rerank, experiment, last, run, part=part))
 
 
 def require_search(experiment: Experiment) -> None:
@@ -108,8 +122,13 @@ def require_search(experiment: Experiment) -> None:
 def require_rankings(experiment: Experiment) -> None:
     """Raises ValueError where each part of the judging would have to search or to rerank everything first."""
     require_search(experiment)
-    if experiment.reranker is not None and not made("rerank", rerank_key(experiment, retrieved(experiment))):
-        raise ValueError("--shard: the reranking is not done: run the same command with --until rerank first")
+    run = retrieved(experiment)
+    for step, name in enumerate(experiment.config.reranker):
+        if not made("rerank", rerank_key(experiment, step, run)):
+            raise ValueError(
+                f"--shard: the reranking by {name} is not done: run the same command with --until rerank first"
+            )
+        run = reranked(experiment, step, run)
 
 
 def judged_part(run: Run, part: tuple[int, int], depths: Depths) -> Run:
@@ -193,42 +212,51 @@ def _search(experiment: Experiment, folder: Path, part: tuple[int, int] | None =
     write_rankings(folder, rankings)
 
 
-def _rerank(experiment: Experiment, run: Run, folder: Path, part: tuple[int, int] | None = None) -> None:
-    reranker, name = experiment.reranker, experiment.config.reranker
-    if reranker is None:
-        raise TypeError("no reranker")
-    texts = passages(experiment)
+def _rerank(experiment: Experiment, step: int, run: Run, folder: Path, part: tuple[int, int] | None = None) -> None:
+    reranker, name = experiment.rerankers[step], experiment.config.reranker[step]
+    pool_of = _pools(experiment, reranker, run)
     groups: dict[str, list[Question]] = {}
     for question in experiment.searched:
         groups.setdefault(question.group, []).append(question)
     names = list(groups) if part is None else _slice(list(groups), part)
     result: dict[str, Ranking] = {}
     for group in _bar(names, "rerank"):
-        pools = tuple(_pool(experiment, question, run, texts) for question in groups[group])
+        pools = tuple(pool_of(question) for question in groups[group])
         found = list(reranker.rerank(pools))
         if len(found) != len(pools):
             raise ValueError(f"reranker {name!r} returned {len(found)} rankings for {len(pools)} pools")
         for question, pool, ranking in zip(groups[group], pools, found, strict=True):
-            result[question.question_id] = completed(str(name), pool, tuple(ranking))
+            result[question.question_id] = completed(name, pool, tuple(ranking))
     write_rankings(folder, result)
 
 
 def oracle_labels(experiment: Experiment, question: Question, ranking: Ranking) -> NDArray[np.int8]:
     """int8 (n, m): the gold labels of one question's pool, for rerankers that declare themselves oracles."""
     if experiment.qrels is None:
-        raise ValueError(f"reranker {experiment.config.reranker!r} is an oracle: it needs qrels")
+        raise ValueError(f"reranker {' '.join(experiment.config.reranker)} is an oracle: it needs qrels")
     run = {question.question_id: ranking}
     table = gold_labels(run, [question], experiment.qrels, len(ranking))
     return matrices(table, run, [question])[question.question_id]
 
 
-def _pool(
-    experiment: Experiment, question: Question, run: Run, texts: Callable[[Sequence[str]], Sequence[Passage]]
-) -> Pool:
-    ranking = run[question.question_id]
-    query = Query(question.question_id, question.question_id, question.text)
-    labels = oracle_labels(experiment, question, ranking) if getattr(experiment.reranker, "oracle", False) else None
-    return Pool(query, ranking, tuple(texts([hit.passage_id for hit in ranking])), labels=labels)
+def _pools(experiment: Experiment, reranker: Reranker, run: Run) -> Callable[[Question], Pool]:
+    """The function that makes the pool of a question for a reranker."""
+    texts, oracle = passages(experiment), bool(getattr(reranker, "oracle", False))
+    raw = search(experiment) if getattr(reranker, "aspect_rankings", False) else {}
+
+    def pool(question: Question) -> Pool:
+        ranking = run[question.question_id]
+        aspects = experiment.aspects.get(question.question_id, ())
+        return Pool(
+            Query(question.question_id, question.question_id, question.text),
+            ranking,
+            tuple(texts([hit.passage_id for hit in ranking])),
+            aspects,
+            tuple(raw.get(aspect.query_id, ()) for aspect in aspects) if raw else (),
+            oracle_labels(experiment, question, ranking) if oracle else None,
+        )
+
+    return pool
 
 
 def _by_corpus(corpus: Corpus, queries: Sequence[Query]) -> list[tuple[Corpus, list[Query]]]:

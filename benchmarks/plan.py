@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from benchmarks.expansion import is_expanded
 from benchmarks.experiment import Experiment
 from corpora.artefacts import find_artefact, list_artefacts
 from corpora.base import Corpus
@@ -52,24 +53,29 @@ def search_key(experiment: Experiment) -> str:
     )
 
 
-def rerank_key(experiment: Experiment, pools: Run) -> str:
-    """The key of the reranked rankings: what goes in, and the reranker."""
+def rerank_key(experiment: Experiment, step: int, pools: Run) -> str:
+    """The key of the rankings that reranker number ``step`` makes: what goes in, and the reranker."""
     if experiment.corpus is None and experiment.run_path is None:
         raise TypeError("no passages to rerank")
-    oracle = getattr(experiment.reranker, "oracle", False)
-    return digest(
-        {
-            "version": RERANK_VERSION,
-            "reranker": describe(experiment.reranker),
-            "corpus": None if experiment.corpus is None else experiment.corpus.fingerprint,
-            "run": None if experiment.run_path is None else experiment.identity["retriever"],
-            "pools": [
-                [q.question_id, q.text, q.group, [[hit.passage_id, hit.score] for hit in pools[q.question_id]]]
-                for q in experiment.searched
-            ],
-            "labels": [experiment.identity["task"], experiment.qrels_fingerprint] if oracle else None,
-        }
-    )
+    reranker = experiment.rerankers[step]
+    key = {
+        "version": RERANK_VERSION,
+        "reranker": describe(reranker),
+        "corpus": None if experiment.corpus is None else experiment.corpus.fingerprint,
+        "run": None if experiment.run_path is None else experiment.identity["retriever"],
+        "pools": [
+            [q.question_id, q.text, q.group, [[hit.passage_id, hit.score] for hit in pools[q.question_id]]]
+            for q in experiment.searched
+        ],
+        "labels": [experiment.identity["task"], experiment.qrels_fingerprint]
+        if getattr(reranker, "oracle", False)
+        else None,
+    }
+    if experiment.aspects:
+        key["aspects"] = [[[a.query_id, a.text] for a in aspects] for aspects in experiment.aspects.values()]
+    if getattr(reranker, "aspect_rankings", False):
+        key["search"] = search_key(experiment)
+    return digest(key)
 
 
 def part_key(key: str, part: tuple[int, int]) -> str:
@@ -101,7 +107,7 @@ def made(stage: str, key: str) -> bool:
 def result_folder(experiment: Experiment) -> Path:
     """``<output>/<task>/<corpus>/<retriever>[+<reranker>]-<hash>``: a function of the resolved configuration."""
     config = experiment.config
-    system = "+".join(name for name in (experiment.retriever_name, config.reranker) if name)
+    system = "+".join(experiment.system)
     folder = Path(config.output).expanduser() / safe(experiment.task.name) / safe(experiment.corpus_name)
     return folder / f"{safe(system)}-{digest(essence(experiment.identity))[:10]}"
 
@@ -112,14 +118,15 @@ def essence(identity: Mapping[str, object]) -> dict[str, object]:
     So a flag of a later version moves no old result. What plug-ins say of themselves stays as it is: an argument may be
     called ``name``, and None, False and 0 are different arguments.
     """
-    parts: dict[str, object] = {}
-    for flag, value in identity.items():
-        if value is None or value is False:
-            continue
-        if isinstance(value, Mapping):
-            value = {key: each for key, each in value.items() if key != "name"}
-        parts[flag] = value
-    return parts
+    return {flag: _nameless(value) for flag, value in identity.items() if value is not None and value is not False}
+
+
+def _nameless(value: object) -> object:
+    if isinstance(value, list):
+        return [_nameless(each) for each in value]
+    if isinstance(value, Mapping):
+        return {key: each for key, each in value.items() if key != "name"}
+    return value
 
 
 def read_scores(folder: Path) -> dict[str, Any] | None:
@@ -160,17 +167,34 @@ def plan(experiment: Experiment, metrics: Collection[str], judging: Callable[[],
     pending = getattr(experiment.corpus, "pending", None)
     waiting = pending() if callable(pending) else None
     if waiting is not None:
-        return [Step("corpus", False, waiting), *_index_step(experiment, None), *_later(experiment)]
+        return [
+            Step("corpus", False, waiting),
+            *_expand_step(experiment),
+            *_index_step(experiment, None),
+            *_later(experiment),
+        ]
     folder = result_folder(experiment)
     scores = read_scores(folder)
     finished = scores is not None and set(metrics) <= scores["scores"].keys()
-    steps = [_search_step(experiment)]
-    if not steps[0].done:
-        return [*_index_step(experiment, experiment.corpus), *steps, *_later(experiment)[1:]]
-    if experiment.reranker is not None:
-        steps.append(Step("rerank", finished, f"reranker {experiment.config.reranker}"))
-    steps.append(judging())
-    return [*steps, Step("score", finished, f"result in {folder}")]
+    first = _expand_step(experiment)
+    if not all(step.done for step in first):
+        return [*first, *_index_step(experiment, experiment.corpus), *_later(experiment)]
+    search = _search_step(experiment)
+    if not search.done:
+        return [*first, *_index_step(experiment, experiment.corpus), search, *_later(experiment)[1:]]
+    reranking = [Step("rerank", finished, f"reranker {name}") for name in experiment.config.reranker]
+    return [*first, search, *reranking, judging(), Step("score", finished, f"result in {folder}")]
+
+
+def _expand_step(experiment: Experiment) -> list[Step]:
+    """What expanding costs, where the expander can tell (``estimate``)."""
+    expander, queries = experiment.expander, experiment.own_queries
+    if expander is None:
+        return []
+    done = is_expanded(expander, queries)
+    what = f"{len(queries)} queries, {experiment.config.expander} for {experiment.config.expand_for}"
+    tell = getattr(expander, "estimate", None)
+    return [Step("expand", done, f"{what}: {tell(queries)}" if callable(tell) and not done else what)]
 
 
 def _index_step(experiment: Experiment, corpus: Corpus | None) -> list[Step]:
@@ -196,11 +220,17 @@ def _search_step(experiment: Experiment) -> Step:
 def _later(experiment: Experiment) -> list[Step]:
     """The steps of a run of which nothing can be known yet."""
     config = experiment.config
-    steps = [Step("search", False, f"{len(experiment.queries)} queries, {config.retriever}")]
-    if experiment.reranker is not None:
-        steps.append(Step("rerank", False, f"reranker {config.reranker}"))
+    n = len(experiment.own_queries)
+    queries = f"{n} questions, expanded" if _unknown_queries(experiment) else f"{len(experiment.queries)} queries"
+    steps = [Step("search", False, f"{queries}, {config.retriever}")]
+    steps += [Step("rerank", False, f"reranker {name}") for name in config.reranker]
     pairs = sum(len(question.perspectives) for question in experiment.scored) * config.depth
     judge = f"judge {config.judge or 'to be chosen'}: at most {pairs} pairs"
     if experiment.judge is None and experiment.qrels is not None:
         judge = "gold labels"
     return [*steps, Step("judge", False, judge), Step("score", False, f"result below {config.output}")]
+
+
+def _unknown_queries(experiment: Experiment) -> bool:
+    """Whether the queries are not known before the expander has written them."""
+    return experiment.expander is not None and not is_expanded(experiment.expander, experiment.own_queries)

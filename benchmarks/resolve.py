@@ -19,7 +19,7 @@ from corpora.registry import Registry
 from corpora.types import Qrels, Question
 from evaluator.judges import JUDGES, Judge
 from rerankers import RERANKERS, Reranker
-from retrievers import RETRIEVERS, Retriever
+from retrievers import EXPANDERS, RETRIEVERS, Expander, Retriever
 
 T = TypeVar("T")
 
@@ -39,15 +39,18 @@ def resolve(config: RunConfig) -> Experiment:
     questions, not_applicable = _questions(config, task)
     run_path = None if config.run is None else existing(config.run, "--run")
     plugins: list[tuple[str, object, type]] = [("judge", judge, Judge)] if judge is not None else []
-    retriever = reranker = None
+    expander = retriever = None
+    if config.expander is not None:
+        expander = EXPANDERS.create(config.expander, config.expander_args)
+        plugins.append(("expander", expander, Expander))
     if run_path is None:
         retriever = RETRIEVERS.create(config.retriever, config.retriever_args)
         plugins.append(("retriever", retriever, Retriever))
-    if config.reranker is not None:
-        reranker = RERANKERS.create(config.reranker, config.reranker_args)
-        plugins.append(("reranker", reranker, Reranker))
+    rerankers = chain(config.reranker, config.reranker_args)
+    plugins += [("reranker", reranker, Reranker) for reranker in rerankers]
     for kind, plugin, protocol in plugins:
         _check_methods(kind, plugin, protocol)
+    _check_aspects(config, rerankers)
     return Experiment(
         config=config,
         task=task,
@@ -55,11 +58,55 @@ def resolve(config: RunConfig) -> Experiment:
         questions=questions,
         not_applicable=not_applicable,
         corpus=_corpus(config, task),
+        expander=expander,
         retriever=retriever,
         run_path=run_path,
-        reranker=reranker,
+        rerankers=rerankers,
         judge=judge,
     )
+
+
+def chain(names: Sequence[str], arguments: Sequence[str]) -> tuple[Reranker, ...]:
+    """The rerankers of these names, each with its own of the arguments.
+
+    Args:
+        names: In the order in which they rerank.
+        arguments: ``name.key=value`` goes to the reranker of that name, ``key=value`` to the only one that has ``key``.
+
+    Raises:
+        ValueError: An argument that none, or more than one, of them has.
+    """
+    given: list[list[str]] = [[] for _ in names]
+    for item in arguments:
+        key = item.partition("=")[0]
+        mine = [i for i, name in enumerate(names) if key.startswith(f"{name}.")]
+        if mine:
+            owners, item = mine, item[len(names[mine[0]]) + 1 :]
+        elif len(names) == 1:
+            owners = [0]
+        else:
+            field = key.replace("-", "_")
+            owners = [i for i, name in enumerate(names) if {field, f"{field}_"} & set(RERANKERS.parameters(name))]
+        if len(owners) != 1:
+            which = (
+                f"{len(owners)} of the rerankers {', '.join(names)} have"
+                if owners
+                else f"none of {', '.join(names)} has"
+            )
+            raise ValueError(
+                f"--reranker-args {item}: {which} the argument {key!r}: write NAME.KEY=VALUE of one of them"
+            )
+        given[owners[0]].append(item)
+    return tuple(RERANKERS.create(name, own) for name, own in zip(names, given, strict=True))
+
+
+def _check_aspects(config: RunConfig, rerankers: Sequence[Reranker]) -> None:
+    """Rerankers by aspect need somebody who writes aspects; one who reads their rankings, a search for them."""
+    for name, reranker in zip(config.reranker, rerankers, strict=True):
+        if getattr(reranker, "aspects", False) and (config.expander is None or config.expand_for == "search"):
+            raise ValueError(f"reranker {name!r} needs aspects: give --expander, and --expand-for aspects (or both)")
+        if getattr(reranker, "aspect_rankings", False) and config.run is not None:
+            raise ValueError(f"reranker {name!r} needs the retriever's rankings of the aspects, and --run has none")
 
 
 def _check_methods(kind: str, plugin: object, protocol: type) -> None:

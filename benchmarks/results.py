@@ -41,8 +41,8 @@ PACKAGES = ("bm25s", "numpy", "pyarrow", "PyStemmer", "rank-bm25", "retrieval-di
 
 def write_final_run(folder: Path, experiment: Experiment, run: Run) -> None:
     """Write run.trec.gz and, beside it, its ir_metadata."""
-    system = " + ".join(name for name in (experiment.retriever_name, experiment.config.reranker) if name)
-    method = {name: experiment.identity[name] for name in ("retriever", "reranker")}
+    system = " + ".join(experiment.system)
+    method = {name: experiment.identity[name] for name in ("expander", "retriever", "reranker")}
     metadata = {"tag": system, "method": method, "data": experiment.identity["task"]}
     write_run(folder / "run.trec.gz", run, _tag(experiment), metadata)
 
@@ -79,7 +79,7 @@ def export(path: Path, experiment: Experiment, run: Run) -> None:
 
 
 def _tag(experiment: Experiment) -> str:
-    return "+".join(safe(name) for name in (experiment.retriever_name, experiment.config.reranker) if name)
+    return "+".join(map(safe, experiment.system))
 
 
 def write_scores(folder: Path, scores: Mapping[str, object]) -> dict[str, Any]:

@@ -68,12 +68,16 @@ def _until(experiment: Experiment) -> None:
     from benchmarks.scoring import chosen_metrics, label_depths, label_table
 
     stage, part = experiment.config.until, experiment.config.part()
-    if stage == "index":
+    if stage == "expand":
+        say(f"expand: {sum(map(len, experiment.expansions.values()))} queries")
+    elif stage == "index":
         pipeline.index(experiment)
     elif stage == "search":
         _ = pipeline.search(experiment) if part is None else pipeline.search_part(experiment)
     elif stage == "rerank" and part is not None:
-        pipeline.rerank_part(experiment)
+        step, _ = pipeline.rerank_part(experiment)
+        if len(experiment.rerankers) > 1:
+            say(f"rerank: {experiment.config.reranker[step]}, number {step + 1} of {len(experiment.rerankers)}")
     elif stage == "rerank":
         pipeline.final_run(experiment)
     else:
@@ -178,7 +182,7 @@ def _print_plan(experiment: Experiment) -> None:
             return Step("judge", False, "there are no qrels and no judge is chosen: give --judge, or --qrels FILE")
         if experiment.judge is None:
             return Step("judge", True, "gold labels")
-        if experiment.reranker is not None:
+        if experiment.rerankers:
             return Step("judge", False, f"judge {experiment.config.judge}, on what the reranker gives")
         needed, stored = count_stored(experiment, retrieved(experiment), metrics)
         price = getattr(experiment.judge, "cost_usd_per_pair", None)
@@ -194,7 +198,14 @@ def _print_plan(experiment: Experiment) -> None:
 
 
 def _prefetch(experiment: Experiment) -> None:
-    plugins = (experiment.task, experiment.corpus, experiment.retriever, experiment.reranker, experiment.judge)
+    plugins = (
+        experiment.task,
+        experiment.corpus,
+        experiment.expander,
+        experiment.retriever,
+        *experiment.rerankers,
+        experiment.judge,
+    )
     fetching = [plugin for plugin in plugins if hasattr(plugin, "prefetch")]
     for plugin in fetching:
         plugin.prefetch()  # type: ignore[union-attr]

@@ -44,9 +44,12 @@ def _title(config: Mapping[str, Any], questions: Mapping[str, Any]) -> str:
     if config["corpus"] is not None:
         parts.append(f"corpus {config['corpus']['name']}")
     parts.append(f"retriever {config['retriever']['name']}")
-    if config["reranker"] is not None:
-        oracle = " (ORACLE: it sees the labels)" if config["reranker"].get("oracle") else ""
-        parts.append(f"reranker {config['reranker']['name']}{oracle}")
+    if config.get("expander"):
+        parts.insert(-1, f"expander {config['expander']['name']} (for {config['expander']['for']})")
+    rerankers = config["reranker"] if isinstance(config["reranker"], list) else [config["reranker"] or {}]
+    for reranker in filter(None, rerankers):
+        oracle = " (ORACLE: it sees the labels)" if reranker.get("oracle") else ""
+        parts.append(f"reranker {reranker['name']}{oracle}")
     if config["query"] != "question":
         parts.append(f"query {config['query']}")
     return ", ".join([*parts, f"labels {config['judge']['name']}"])

@@ -148,6 +148,10 @@ class Registry(Generic[T]):
         known = f"known: {', '.join(names)}" if names else f"no {self.singular} is built in or installed"
         return f"unknown {self.singular} {name!r}: {hint}{known}; or give an import path (module:Class)"
 
+    def parameters(self, name: str) -> tuple[str, ...]:
+        """The names of the arguments that a plug-in takes."""
+        return tuple(_named(typing.cast("Callable[..., object]", self.load(name))))
+
     def _arguments(
         self, name: str, plugin: Callable[..., T], arguments: Mapping[str, object] | Sequence[str]
     ) -> dict[str, object]:

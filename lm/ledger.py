@@ -67,6 +67,12 @@ class Estimate:
     output_tokens: int
     cost_usd: float | None
 
+    def __str__(self) -> str:
+        """One line, for plans."""
+        cost = "at a price unknown" if self.cost_usd is None else f"{self.cost_usd:.4f} USD at most"
+        tokens = f"about {self.input_tokens:,} tokens in, {self.output_tokens:,} out at most"
+        return f"{self.calls:,} calls ({self.cached:,} of {self.requests:,} answered before), {tokens}, {cost}"
+
 
 @dataclass(slots=True)
 class Ledger:

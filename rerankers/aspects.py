@@ -66,6 +66,11 @@ class AspectReranker:
         self.device, self.batch_size = device, batch_size
 
     @property
+    def aspect_rankings(self) -> bool:
+        """Whether the retriever has to be asked for the aspects as well."""
+        return self.source == "retriever"
+
+    @property
     def fingerprint(self) -> str:
         """A hash of all that changes an order."""
         own = [type(self).__name__, self.version, self.source, self.scale, list(self.weights), self._own()]
@@ -131,18 +136,22 @@ class AspectReranker:
             return
         for pool in pools:
             if pool.aspects and len(pool.aspect_rankings) != len(pool.aspects):
-                raise ValueError("source=retriever needs the aspects' own rankings: give --expand-for both")
+                raise ValueError("source=retriever needs the retriever's rankings of the aspects, and there are none")
             yield _found(pool)
 
 
 def _found(pool: Pool) -> NDArray[np.float64]:
-    """The retriever's scores of the pool's passages for each aspect."""
-    columns = []
-    for ranking in pool.aspect_rankings:
+    """float64 (n, a): the retriever's scores of the pool's passages for each aspect.
+
+    A passage that was not found for an aspect is one average step below the last one that was.
+    """
+    columns = np.empty((len(pool.ranking), len(pool.aspect_rankings)))
+    for i, ranking in enumerate(pool.aspect_rankings):
         scores = {hit.passage_id: hit.score for hit in ranking}
-        lowest = min(scores.values(), default=0.0)
-        columns.append([scores.get(hit.passage_id, lowest) for hit in pool.ranking])
-    return np.array(columns, dtype=np.float64).reshape(len(columns), len(pool.ranking)).T
+        high, low = max(scores.values(), default=1.0), min(scores.values(), default=0.0)
+        step = (high - low) / max(len(scores) - 1, 1) or abs(low) or 1.0
+        columns[:, i] = [scores.get(hit.passage_id, low - step) for hit in pool.ranking]
+    return columns
 
 
 class _ByEncoder:

@@ -16,8 +16,8 @@ class Reranker(Protocol):
     """Orders pools of passages.
 
     Optional class attributes: ``version``, ``runtime_args`` (as for retrievers), ``oracle: ClassVar[bool]`` (True: the
-    pools carry labels, and every table says so) and ``aspects: ClassVar[bool]`` (True: the pools must carry aspects,
-    the queries that an expander wrote).
+    pools carry labels, and every table says so), ``aspects: ClassVar[bool]`` (True: the pools must carry aspects,
+    the queries that an expander wrote) and ``aspect_rankings: bool`` (True: the retriever's rankings of them too).
     """
 
     def rerank(self, pools: Sequence[Pool]) -> list[Ranking]:

@@ -147,9 +147,12 @@ def test_every_identity_field_moves_the_result(task, run_file, tmp_path, countin
         "retriever": ({}, "rank_bm25"),
         "retriever_args": ({}, ("k1=0.9",)),
         "run": ({}, str(run_file)),
+        "expander": ({}, "whole_words:Twice"),
+        "expander_args": ({"expander": "whole_words:Twice"}, ("n=1",)),
+        "expand_for": ({"expander": "whole_words:Twice"}, "both"),
         "depth": ({}, 50),
-        "reranker": ({}, "whole_words:Turned"),
-        "reranker_args": ({"reranker": "whole_words:Turned"}, ("n=1",)),
+        "reranker": ({}, ("whole_words:Turned",)),
+        "reranker_args": ({"reranker": ("whole_words:Turned",)}, ("n=1",)),
         "judge": ({}, "whole_words:Even"),
         "judge_args": (judged, ("name=b",)),
         "qrels": ({}, str(tmp_path / "other.txt")),
@@ -308,6 +311,12 @@ def small():
     from corpora.memory import MemoryCorpus
     from corpora.types import Passage
     return MemoryCorpus([Passage(*item) for item in PASSAGES], block_rows=2)
+class Twice:
+    def __init__(self, n: int = 0):
+        self.n = n
+    def expand(self, queries):
+        from dataclasses import replace
+        return [(q, replace(q, query_id=q.query_id + "::0", origin="expansion:0")) for q in queries]
 class Turned:
     def __init__(self, n: int = 0):
         self.n = n
@@ -414,6 +423,79 @@ def test_a_judge_is_asked_only_as_deep_as_the_metrics_look(cli, task, run_file, 
     both = cli(*options, "--metrics", "Precision@2")
     assert len(counting()) == 4
     assert both.scores["scores"]["Precision@1"] == one.scores["scores"]["Precision@1"]
+
+
+LAZY = ("--judge", "whole_words:Even", "--json", "--metrics")
+
+
+def test_coverage_metrics_judge_a_perspective_until_it_is_covered(cli, task, run_file, counting):
+    options = ("--task", task, "--run", run_file, *LAZY)
+    cli("--task", task, "--until", "index")
+    plan = cli(*options, "CoverageDepth", "--dry-run").out
+    assert "at most 10 pairs, 0 stored, at most 10 to judge" in plan
+    outcome = cli(*options, "CoverageDepth", "Covered@3")
+    # Even says yes where passage and perspective have an odd number of letters in all. "cats are good" has 13 and "cats
+    # are bad" 12, a1 37, a2 18, a3 37: q1.1 at rank 2, q1.2 at rank 1. "trains punctual" has 15, "trains comfortable"
+    # 18, b2 15, b1 32: q2.1 at rank 2, q2.2 at rank 1. So 2 + 1 + 2 + 1 of 3 * 2 + 2 * 2 pairs are needed.
+    assert outcome.scores["labels"] == {
+        "depth": 100, "full_depth": 0, "pairs": 6, "ok": 6, "unparsed": 0, "unjudged": 0, "skipped": 4,
+    }  # fmt: skip
+    assert outcome.mean("CoverageDepth") == 2
+    assert outcome.mean("Covered@3") == 1
+    assert outcome.scores["scores"]["Covered@3"]["n_unjudged"] == 0
+    counting()
+    assert "6 pairs, 6 stored, 0 to judge" in cli(*options, "CoverageDepth", "--dry-run").out
+    assert counting() == []
+
+
+def test_labels_that_were_left_out_are_added_when_a_metric_wants_them(cli, task, run_file, tmp_path, counting):
+    options = ("--task", task, "--run", run_file, *LAZY)
+    names = ("labels.parquet", "scores.json", "per_question.csv")
+    cli(*options, "CoverageDepth")
+    counting()
+    one = cli(*options, "Precision@2")
+    assert one.code == 0
+    assert one.scores["labels"]["full_depth"] == 2
+    # 2 questions, 2 passages, 2 perspectives; and a3 is not needed by CoverageDepth.
+    assert one.scores["labels"]["pairs"] == 8
+    (folder,) = (path.parent for path in (tmp_path / "results").glob("*/*/*/scores.json"))
+    found = [(folder / name).read_bytes() for name in names]
+    elsewhere = ("--output", tmp_path / "other")
+    cli(*options, "Precision@2", *elsewhere)
+    cli(*options, "CoverageDepth", *elsewhere)
+    (other,) = (path.parent for path in (tmp_path / "other").glob("*/*/*/scores.json"))
+    assert [(other / name).read_bytes() for name in names] == found
+    both = ("--output", tmp_path / "both")
+    cli(*options, "CoverageDepth", "Precision@2", *both)
+    (third,) = (path.parent for path in (tmp_path / "both").glob("*/*/*/scores.json"))
+    assert [(third / name).read_bytes() for name in names] == found
+
+
+def test_stored_judgements_of_a_lazy_run_serve_no_metric_that_wants_more(cli, task, run_file, monkeypatch, counting):
+    from evaluator import judging
+
+    monkeypatch.setattr(judging, "ROUND_LEAST", 1)
+    options = ("--task", task, "--run", run_file, *LAZY)
+    cli(*options, "CoverageDepth")
+    counting()
+    own = (*options, "CoverageDepth", "--stored-only")
+    assert cli(*own).mean("CoverageDepth") == 2
+    refused = cli(*options, "Precision@2", "--stored-only")
+    assert refused.code == 2
+    assert refused.err.startswith("error: 2 labels that these metrics need were left out")
+    assert len(refused.err.splitlines()) == 1
+    assert counting() == []
+    assert cli(*options, "Precision@2").code == 0
+    assert len(counting()) == 2
+    assert cli(*options, "Precision@2", "--stored-only").code == 0
+
+
+def test_a_judge_is_not_asked_for_coverage_depth_unless_it_is_named(cli, task, run_file, counting):
+    judged = cli("--task", task, "--run", run_file, "--judge", "whole_words:Even", "--json").scores
+    gold = cli("--task", task, "--run", run_file, "--json").scores
+    assert gold["scores"].keys() - judged["scores"].keys() == {"CoverageDepth", "Covered@100", "alpha_nDCG@10"}
+    assert judged["labels"]["depth"] == 10
+    assert "full_depth" not in judged["labels"]
 
 
 def test_a_result_grows_without_the_cache(cli, task, tmp_path, counting):

@@ -10,6 +10,7 @@ import pytest
 from corpora.fingerprint import fingerprint
 from corpora.types import Hit
 from rerankers import RERANKERS
+from rerankers.aspects import _found
 from rerankers.dpp import DPP
 from rerankers.facility_location import FacilityLocation
 from rerankers.ia_select import IASelect
@@ -131,11 +132,26 @@ def test_aspects_by_the_retriever():
         (Hit("p0", 9.0), Hit("p1", 6.0)),
         (Hit("p2", 4.0), Hit("elsewhere", 3.0), Hit("p1", 2.0)),
     )
-    # aspect 0: 9, 6, 6 (p2 was not found: as the lowest); aspect 1: 2, 2, 4
+    # aspect 0: 9, 6 and, a step of 3 below them, 3; aspect 1: 2 - 1 = 1, 2, 4
     pools = [pool([3, 2, 1], [EAST] * 3, aspects=ASPECTS, aspect_rankings=rankings)]
     assert order(RoundRobin(source="retriever").rerank(pools)[0]) == [0, 2, 1]
-    with pytest.raises(ValueError, match="source=retriever needs the aspects' own rankings: give --expand-for both"):
+    with pytest.raises(ValueError, match="source=retriever needs the retriever's rankings of the aspects"):
         RoundRobin(source="retriever").rerank([pool([1], [EAST], aspects=ASPECTS)])
+
+
+@pytest.mark.parametrize(
+    "ranking, scores",
+    [
+        ([("p1", 5.0)], [0.0, 5.0]),  # alone: all of its score above what was not found
+        ([("p1", 0.0)], [-1.0, 0.0]),
+        ([("p1", 8.0), ("x", 6.0), ("y", 2.0)], [-1.0, 8.0]),  # two steps of 3 on average: 2 - 3
+        ([("p1", -3.0), ("x", -3.0)], [-6.0, -3.0]),
+        ([], [-1.0, -1.0]),
+    ],
+)
+def test_what_was_not_found_is_a_step_below(ranking, scores):
+    found = _found(pool([2, 1], [EAST] * 2, aspects=("a",), aspect_rankings=[tuple(Hit(*hit) for hit in ranking)]))
+    assert found.tolist() == [[scores[0]], [scores[1]]]
 
 
 def test_weights_of_aspects():
