@@ -70,7 +70,7 @@ class CompletionsServer:
         adapter: Of the model on the server; only named in the fingerprint.
         adapter_revision: The same as ``revision``.
         served_as: The model's name on the server; None: ``model``.
-        top: Log-probabilities asked for.
+        top: Log-probabilities asked for; None: 20.
     """
 
     version: ClassVar[int] = 1
@@ -84,8 +84,9 @@ class CompletionsServer:
         adapter: str | Path | None = None,
         adapter_revision: str | None = None,
         served_as: str | None = None,
-        top: int = TOP,
+        top: int | None = None,
     ) -> None:
+        top = TOP if top is None else top
         if top < 1:
             raise ValueError(f"top={top}: expected at least one log-probability")
         self.model, self.revision = model, revision

@@ -13,6 +13,10 @@ download: the base model can only be had after a login and a click at the hub, a
 Any other causal model is asked with our own prompt, in its own chat template:
 
     --judge mistral --judge-args model=Qwen/Qwen2.5-7B-Instruct
+
+Both also run on a server with the interface of vLLM, started with ``vllm serve MODEL``:
+
+    --judge mistral --judge-args server=http://localhost:8000/v1
 """
 
 from __future__ import annotations
@@ -25,7 +29,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import ClassVar, Literal, get_args
+from typing import TYPE_CHECKING, ClassVar, Literal, get_args
 
 from corpora.fingerprint import digest
 from evaluator.types import Judgement, Pair, document
@@ -34,6 +38,9 @@ from lm.prompts import Prompt, load_prompt
 from lm.reading import PromptReader
 from lm.rendering import TEMPLATE, check_rendering, find_template, render_chat
 from lm.transformer import Dtype
+
+if TYPE_CHECKING:
+    from lm.completions import CompletionsServer
 
 EVALUATOR = "timchen0618/Mistral_BERDS_evaluator_full"
 COMMIT = "77cc983"
@@ -68,10 +75,15 @@ class Mistral:
         device: See ``lm.causal.CausalModel``.
         batch_tokens: Likewise.
         share: Likewise.
+        server: Address of a server with ``/v1/completions`` that has this model (``lm.completions``), for example
+            ``http://localhost:8000/v1``; None: the model is loaded here. What it computes with is its own affair, so
+            its judgements are kept apart from those made here.
+        served_as: The model's name on the server; None: ``model``.
+        api_key_env: Name of the environment variable with the server's key; None: no key.
     """
 
     version: ClassVar[int] = 1
-    runtime_args: ClassVar[tuple[str, ...]] = ("device", "batch_tokens", "share")
+    runtime_args: ClassVar[tuple[str, ...]] = ("device", "batch_tokens", "share", "server", "api_key_env")
 
     def __init__(
         self,
@@ -87,6 +99,9 @@ class Mistral:
         device: str | None = None,
         batch_tokens: int | None = None,
         share: bool = True,
+        server: str | None = None,
+        served_as: str | None = None,
+        api_key_env: str | None = None,
     ) -> None:
         if parse not in get_args(Parse):
             raise ValueError(f"parse={parse}: expected one of {', '.join(get_args(Parse))}")
@@ -99,7 +114,12 @@ class Mistral:
         self.prompt, self.rendering, self.parse = prompt, rendering, parse
         self.max_length, self.dtype = max_length, dtype
         self.device, self.batch_tokens, self.share = device, batch_tokens, share
-        self._model = CausalModel(model, revision, adapter, adapter_revision, dtype, device, batch_tokens, share)
+        self.server, self.served_as, self.api_key_env = server, served_as, api_key_env
+        self._model: CausalModel | CompletionsServer
+        if server is None:
+            self._model = CausalModel(model, revision, adapter, adapter_revision, dtype, device, batch_tokens, share)
+        else:
+            self._model = _on_server(model, revision, adapter, adapter_revision, server, served_as, api_key_env)
 
     @cached_property
     def fingerprint(self) -> str:
@@ -193,6 +213,24 @@ class Mistral:
     @property
     def _rendering(self) -> str:
         return self.rendering or ("mistral" if self._published else TEMPLATE)
+
+
+def _on_server(
+    model: str | Path,
+    revision: str | None,
+    adapter: str | Path | None,
+    adapter_revision: str | None,
+    server: str,
+    served_as: str | None,
+    api_key_env: str | None,
+) -> CompletionsServer:
+    try:
+        from lm.completions import CONCURRENCY, CompletionsServer  # openai is needed for servers only
+        from lm.server import Server
+    except ModuleNotFoundError as error:
+        raise ValueError(f"server={server} needs {error.name!r}: pip install -e '.[llm]'") from error
+    at = Server(server, api_key_env, CONCURRENCY)
+    return CompletionsServer(model, at, revision, adapter, adapter_revision, served_as)
 
 
 def _values(pair: Pair) -> dict[str, str]:
