@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -41,15 +42,23 @@ class PairModel(PrevalenceModel):
         # A state is a group of ranks and two labels; which states a question has, and how often, is all that counts.
         states = [bins_of(len(each)) * _STATES + (each % 3) @ np.array([3, 1]) for each in labels]
         self.states, places = np.unique(np.concatenate([*states, []]).astype(np.intp), return_inverse=True)
-        ends = np.cumsum([len(each) for each in states])
-        self.rows = np.split(places.ravel(), ends[:-1])
-        counts = np.zeros((len(labels), len(self.states) + 1))
-        for i, row in enumerate(self.rows):
-            np.add.at(counts[i], row, 1)
-        counts[:, -1] = self.class_of
-        unique, index = np.unique(counts, axis=0, return_inverse=True)
+        lengths = np.array([len(each) for each in states])
+        rows = np.split(places.ravel(), np.cumsum(lengths)[:-1])
+        self.by_length = [
+            (chosen, np.array([rows[i] for i in chosen], dtype=np.intp).reshape(len(chosen), k))
+            for k in np.unique(lengths).tolist()
+            for chosen in [np.flatnonzero(lengths == k)]
+        ]
+        counts = np.zeros((len(labels), 1 + len(self.states)))
+        counts[:, 0] = self.class_of
+        for i, row in enumerate(rows):
+            np.add.at(counts[i], row + 1, 1)
+        unique, index = np.unique(counts, axis=0, return_inverse=True)  # sorted, so that classes stand together
         self.index, self.n_unique = index.ravel(), len(unique)
-        self.counts, self.unique_class = unique[:, :-1], unique[:, -1].astype(np.intp)
+        self.unique_class, self.counts = unique[:, 0].astype(np.intp), unique[:, 1:]
+        ends = np.searchsorted(self.unique_class, np.arange(len(self.classes) + 1))
+        self.parts = [slice(*each) for each in pairwise(ends.tolist())]
+        self.in_bin = (self.states[:, None] // _STATES == np.arange(self.n_bins)).astype(np.float64)
         first, second, third = np.meshgrid(*[self.nodes.points] * 3, indexing="ij")
         self.a, self.b = first.ravel(), (second.ravel(), third.ravel())
         self.log_weights = np.add.outer(
@@ -61,30 +70,24 @@ class PairModel(PrevalenceModel):
         tables = self._tables(theta, rates)
         values, nodes = self._nodes(tables)
         both = tables.posterior - tables.prior
-        first, second = np.einsum("t,cstm->csm", _FIRST, both), np.einsum("t,cstm->csm", _SECOND, both)
-        total = self._expected(nodes, first + second)
-        gradients = np.empty((self.n_unique, self.size))
-        for group in range(self.n_bins):
-            gradients[:, group] = total[:, self.states // _STATES == group].sum(axis=1)
-        gradients[:, self.n_bins : self.sigma.start] = (
-            gradients[:, : self.n_bins].sum(axis=1)[:, None] * self.classes[self.unique_class]
-        )
-        gradients[:, self.sigma.start] = self._expected(nodes, (first + second) * self.a).sum(axis=1)
+        first, second = both[:, :, 1] + both[:, :, 3], both[:, :, 2] + both[:, :, 3]
         by_column = first * self.b[0] + second * self.b[1]
-        gradients[:, self.sigma.start + 1] = self._expected(nodes, by_column).sum(axis=1)
-        gradients[:, -1] = self._expected(nodes, both[:, :, 3]).sum(axis=1)
-        return values, gradients
+        terms = np.stack([first + second, (first + second) * self.a, by_column, both[:, :, 3]], axis=1)
+        found = np.empty((self.n_unique, 4, len(self.states)))
+        for part, term in zip(self.parts, terms, strict=True):
+            found[part] = (nodes[part] @ term.reshape(-1, term.shape[2]).T).reshape(-1, 4, len(self.states))
+        found *= self.counts[:, None]
+        by_bin, totals = found[:, 0] @ self.in_bin, found.sum(axis=2)
+        covariates = totals[:, :1] * self.classes[self.unique_class]
+        return values, np.concatenate([by_bin, covariates, totals[:, 1:]], axis=1)
 
     def draw(self, theta: Floats, rates: Rates, draws: int, random: np.random.Generator) -> list[Drawn]:
         """See the base class."""
         tables = self._tables(theta, rates)
         nodes = self._nodes(tables)[1].cumsum(axis=1)
         below = tables.posterior.cumsum(axis=2)[:, :, :3].transpose(0, 1, 3, 2)
-        lengths = np.array([len(row) for row in self.rows])
         drawn = []
-        for k in np.unique(lengths):
-            chosen = np.flatnonzero(lengths == k)
-            rows = np.array([self.rows[i] for i in chosen], dtype=np.intp).reshape(len(chosen), k)
+        for chosen, rows in self.by_length:
             node = (nodes[self.index[chosen]] < random.random((draws, len(chosen), 1))).sum(axis=2)
             node = np.minimum(node, nodes.shape[1] - 1)  # where rounding leaves the sum below 1
             thresholds = below[self.class_of[chosen][:, None], rows, node[:, :, None]]
@@ -111,18 +114,9 @@ class PairModel(PrevalenceModel):
         """Log-likelihoods, float64 (n_unique,), and posterior weights of the nodes, float64 (n_unique, nodes)."""
         logs = np.log(tables.observed)
         joint = np.empty((self.n_unique, len(self.a)))
-        for each, log in enumerate(logs):
-            chosen = self.unique_class == each
-            joint[chosen] = self.counts[chosen] @ log + self.log_weights
+        for part, log in zip(self.parts, logs, strict=True):
+            joint[part] = self.counts[part] @ log + self.log_weights
         top = joint.max(axis=1, keepdims=True)
         weights = np.exp(joint - top)
         total = weights.sum(axis=1, keepdims=True)
         return (np.log(total) + top).ravel(), weights / total
-
-    def _expected(self, nodes: Floats, terms: Floats) -> Floats:
-        """float64 (n_unique, states): counts times the nodes' mean of terms, float64 (classes, states, nodes)."""
-        means = np.empty_like(self.counts)
-        for each, term in enumerate(terms):
-            chosen = self.unique_class == each
-            means[chosen] = nodes[chosen] @ term.T
-        return means * self.counts

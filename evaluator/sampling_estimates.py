@@ -46,7 +46,7 @@ def sampled_scores(
     """The scores of a judged run, corrected by people's labels of some whole questions of it.
 
     Args:
-        metrics: ``Judged``, which has no true value, is left out.
+        metrics: ``Judged``, which has no true value, is left out, and so are metrics that look deeper than people did.
         labels: question_id -> int8 (k, m), the judge's.
         sample: What people labelled.
         stances: question_id -> one stance per perspective.
@@ -54,14 +54,14 @@ def sampled_scores(
         macro: Whether the mean is the mean of the groups' means; then each group needs a sample of its own.
 
     Raises:
-        ValueError: Too few drawn questions, or a metric that looks deeper than they are labelled.
+        ValueError: Too few drawn questions, or all metrics look deeper than these are labelled.
     """
-    metrics = checked(metrics)
+    metrics, deep = _split(checked(metrics), labels, sample)
     questions = sorted(labels)
     strata = strata_of(questions, groups, macro)
     weights = np.array([_weight(question, labels, sample) for question in questions])
     drawn = np.array([question in sample.labels for question in questions])
-    _check(metrics, labels, sample, [np.array(questions)[s][drawn[s]].tolist() for s in strata])
+    _check([int(drawn[s].sum()) for s in strata])
     judged = naive_values(metrics, questions, labels, stances)
     true = np.full_like(judged, np.nan)
     known = {question: sample.labels.get(question, labels[question]) for question in questions}
@@ -78,7 +78,8 @@ def sampled_scores(
         f"to rank {sample.depth}: estimates and intervals take the judge's labels of all questions as predictions and "
         "assume nothing about its errors."
     )
-    return Correction("prediction-powered", tuple(scores), (note,))
+    notes = [note, f"Left out, as they look deeper: {', '.join(each.name for each in deep)}."] if deep else [note]
+    return Correction("prediction-powered", tuple(scores), tuple(notes))
 
 
 def _weight(question: str, labels: Mapping[str, Labels], sample: Sample) -> float:
@@ -88,27 +89,31 @@ def _weight(question: str, labels: Mapping[str, Labels], sample: Sample) -> floa
     return 0.0 if len(labels[question]) else 1.0
 
 
-def _check(
-    metrics: Sequence[Metric], labels: Mapping[str, Labels], sample: Sample, drawn: Sequence[Sequence[str]]
-) -> None:
-    """Refuses too small or too shallow samples; the drawn questions come by stratum."""
-    whole = [question for stratum in drawn for question in stratum]
-    if len(whole) < MIN_QUESTIONS:
+def _check(drawn: Sequence[int]) -> None:
+    """Refuses samples that are too small; how many questions were drawn comes by stratum."""
+    if sum(drawn) < MIN_QUESTIONS:
         raise ValueError(
-            f"no error-aware scores: {len(whole)} labelled questions, expected {MIN_QUESTIONS}: label more"
+            f"no error-aware scores: {sum(drawn)} labelled questions, expected {MIN_QUESTIONS}: label more"
         )
-    if len(drawn) > 1 and (least := min(map(len, drawn))) < MIN_IN_GROUP:
+    if len(drawn) > 1 and min(drawn) < MIN_IN_GROUP:
         raise ValueError(
-            f"no error-aware macro mean: a group has {least} labelled questions, expected {MIN_IN_GROUP}: label more"
+            f"no error-aware macro mean: a group has {min(drawn)} labelled questions, expected {MIN_IN_GROUP}: "
+            "label more"
         )
-    for metric in metrics:
-        depths = {each: min(len(labels[each]), metric.depth or len(labels[each])) for each in whole}
-        short = [question for question, depth in depths.items() if len(sample.labels[question]) < depth]
-        if short:
-            raise ValueError(
-                f"{metric} looks deeper than rank {sample.depth}, to which question {short[0]} is labelled: draw "
-                "deeper, or leave the metric out"
-            )
+
+
+def _split(
+    metrics: Sequence[Metric], labels: Mapping[str, Labels], sample: Sample
+) -> tuple[list[Metric], list[Metric]]:
+    """The metrics that look no deeper than the drawn questions are labelled, and the others."""
+    sizes = [(len(labels[each]), len(found)) for each, found in sample.labels.items() if each in labels]
+    deep = [metric for metric in metrics if any(min(k, metric.depth or k) > labelled for k, labelled in sizes)]
+    if len(deep) == len(metrics) > 0:
+        raise ValueError(
+            f"no error-aware scores: people labelled the first {sample.depth} ranks, and {deep[0]} looks deeper: draw "
+            "a deeper sample"
+        )
+    return [metric for metric in metrics if metric not in deep], deep
 
 
 class Estimate(NamedTuple):

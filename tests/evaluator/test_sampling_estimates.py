@@ -194,8 +194,11 @@ def test_small_and_shallow_samples_are_refused():
     with pytest.raises(ValueError, match="29 labelled questions, expected 30"):
         sampled_scores([parse("Precision@3")], judged(), whole_questions(pairs_of(29), RUN, QUESTIONS))
     sample = whole_questions(pairs_of(30), RUN, QUESTIONS)
-    with pytest.raises(ValueError, match="Precision@4 looks deeper than rank 3, to which question q0 is labelled"):
+    with pytest.raises(ValueError, match="people labelled the first 3 ranks, and Precision@4 looks deeper"):
         sampled_scores([parse("Precision@4")], judged(), sample)
+    found = sampled_scores(parse_all(["Precision@3", "Precision@4", "CoverageDepth"]), judged(), sample)
+    assert [each.metric for each in found.scores] == ["Precision@3"]
+    assert found.notes[1] == "Left out, as they look deeper: CoverageDepth, Precision@4."
     with pytest.raises(ValueError, match="no error-aware scores for alpha_nDCG@3"):
         sampled_scores([parse("alpha_nDCG@3")], judged(), sample)
     other = Sample({"elsewhere": np.zeros((3, 2), np.int8)}, {"elsewhere": 0.5}, 3)
