@@ -132,6 +132,7 @@ def special_markers(tokenizer: Any) -> frozenset[str]:
 
 
 def special_ids(tokenizer: Any) -> frozenset[int]:
-    """Ids of the tokens that ``special_markers`` are about."""
-    markers = special_markers(tokenizer)
-    return frozenset(i for i, token in tokenizer.added_tokens_decoder.items() if token.content.strip() in markers)
+    """Ids of the tokens that ``special_markers`` are about; a word that the tokenizer does not know is none of them."""
+    markers, unknown = special_markers(tokenizer), tokenizer.unk_token_id
+    tokens = tokenizer.added_tokens_decoder.items()
+    return frozenset(i for i, token in tokens if token.content.strip() in markers and i != unknown)
