@@ -63,6 +63,10 @@ class RunConfig:
     reranker_args: tuple[str, ...] = _flag(
         (), "key=value arguments of the reranker; of several, name.key=value", "KEY=VALUE"
     )
+    tuned: str | None = _flag(None, "take the arguments that benchmarks.tune chose and wrote to this file", "FILE")
+    tuned_anyway: bool = _flag(
+        False, "evaluate even on questions that --tuned was chosen on; the result says so", identity=False
+    )
     judge: str | None = _flag(
         None, "'gold' (the qrels), a name or module:Class (default: gold, if there are qrels)", "NAME"
     )
@@ -115,6 +119,7 @@ class RunConfig:
         for problem, wrong in (
             (f"--depth {self.depth}: give 1 to {DEEPEST}", not 1 <= self.depth <= DEEPEST),
             ("--reranker-args without --reranker", bool(self.reranker_args and not self.reranker)),
+            ("--tuned without --reranker", bool(self.tuned and not self.reranker)),
             ("--until rerank: no --reranker is given", self.until == "rerank" and not self.reranker),
             (
                 "--expander-args and --expand-for need --expander",

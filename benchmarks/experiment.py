@@ -38,6 +38,7 @@ class Experiment:
         run_path: The run file of ``--run``.
         rerankers: One after the other; none: the retriever's order stands.
         judge: None: gold labels.
+        tuned: What the choice of ``--tuned`` was made on; None without one.
     """
 
     config: RunConfig
@@ -51,6 +52,7 @@ class Experiment:
     run_path: Path | None
     rerankers: tuple[Reranker, ...]
     judge: Judge | None
+    tuned: dict[str, object] | None = None
 
     @property
     def scored(self) -> tuple[Question, ...]:
@@ -127,6 +129,7 @@ class Experiment:
             "retriever": {"name": self.retriever_name, **self._source()},
             "depth": config.depth,
             "reranker": self._rerankers(),
+            "tuned": self.tuned,
             "judge": {"name": GOLD} if self.judge is None else {"name": config.judge, **describe(self.judge)},
             "stored_only": config.stored_only,
             "threshold": None if self.judge is None else config.threshold,

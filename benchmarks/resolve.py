@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TypeVar, cast
 
+from benchmarks.choice import read_choice
 from benchmarks.config import RunConfig, existing
 from benchmarks.experiment import GOLD, Experiment, chosen_split
 from benchmarks.tasks import TASKS, Folder, QrelsOnly, RunQuestions, Task
@@ -46,7 +47,8 @@ def resolve(config: RunConfig) -> Experiment:
     if run_path is None:
         retriever = RETRIEVERS.create(config.retriever, config.retriever_args)
         plugins.append(("retriever", retriever, Retriever))
-    rerankers = chain(config.reranker, config.reranker_args)
+    choice = None if config.tuned is None else read_choice(config.tuned)
+    rerankers = chain(config.reranker, (*config.reranker_args, *(choice.arguments if choice else ())))
     plugins += [("reranker", reranker, Reranker) for reranker in rerankers]
     for kind, plugin, protocol in plugins:
         _check_methods(kind, plugin, protocol)
@@ -63,6 +65,7 @@ def resolve(config: RunConfig) -> Experiment:
         run_path=run_path,
         rerankers=rerankers,
         judge=judge,
+        tuned=None if choice is None else choice.checked(config, task.name, questions[: config.limit]),
     )
 
 

@@ -50,6 +50,9 @@ def _title(config: Mapping[str, Any], questions: Mapping[str, Any]) -> str:
     for reranker in filter(None, rerankers):
         oracle = " (ORACLE: it sees the labels)" if reranker.get("oracle") else ""
         parts.append(f"reranker {reranker['name']}{oracle}")
+    if tuned := config.get("tuned"):
+        seen = f"; {tuned['overlap'].upper()} OF THESE QUESTIONS" if tuned["overlap"] != "none" else ""
+        parts.append(f"tuned on {tuned['task']} {tuned['split']}{seen}")
     if config["query"] != "question":
         parts.append(f"query {config['query']}")
     return ", ".join([*parts, f"labels {config['judge']['name']}"])

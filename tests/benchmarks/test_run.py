@@ -13,6 +13,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
+from benchmarks.choice import Choice
 from benchmarks.config import RunConfig, identity_fields
 from benchmarks.plan import result_folder
 from benchmarks.resolve import resolve
@@ -136,6 +137,8 @@ def test_every_identity_field_moves_the_result(task, run_file, tmp_path, countin
     (tmp_path / "other.txt").write_text("q1 q1.1 a1 1\n")
     (tmp_path / "arguments.py").write_text(ARGUMENTS)
     judged = {"judge": "arguments:Named", "run": str(run_file)}
+    choice = tmp_path / "choice.json"
+    Choice(("whole_words:Turned",), (), "other", "dev", "MRecall@5", ()).write(choice, [], {})
     changes = {
         "task": ({}, str(other)),
         "task_args": ({"task": "arguments:task"}, ("name=b",)),
@@ -153,6 +156,7 @@ def test_every_identity_field_moves_the_result(task, run_file, tmp_path, countin
         "depth": ({}, 50),
         "reranker": ({}, ("whole_words:Turned",)),
         "reranker_args": ({"reranker": ("whole_words:Turned",)}, ("n=1",)),
+        "tuned": ({"reranker": ("whole_words:Turned",)}, str(choice)),
         "judge": ({}, "whole_words:Even"),
         "judge_args": (judged, ("name=b",)),
         "qrels": ({}, str(tmp_path / "other.txt")),

@@ -1,0 +1,204 @@
+"""The command line ``python -m benchmarks.tune``: choose arguments of rerankers on one split, for use on another.
+
+    python -m benchmarks.tune --task perspectrum --retriever bm25 --reranker mmr --split dev
+        --grid lambda=0.5,0.75,0.9,0.95,0.99 --disjoint-from train --metric MRecall@5 --choice mmr.json
+    python -m benchmarks.run --task perspectrum --retriever bm25 --reranker mmr --tuned mmr.json --split train
+
+Every point of the grid is a run of its own, whose search, embeddings and judgements are shared. The choice is a JSON
+file: the arguments, the curve, and the questions that it was made on. ``--tuned`` refuses to evaluate on these.
+"""
+
+from __future__ import annotations
+
+import csv
+import itertools
+import math
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from benchmarks.choice import Choice
+from benchmarks.command import cache_at, ended
+from benchmarks.config import Flags, RunConfig
+
+if TYPE_CHECKING:
+    from benchmarks.experiment import Experiment
+    from corpora.types import Qrels, Question
+
+FLAGS = (
+    "task", "task_args", "split", "corpus", "corpus_args", "query", "merge", "expander", "expander_args", "expand_for",
+    "retriever", "retriever_args", "run", "depth", "reranker", "reranker_args", "judge", "judge_args", "qrels",
+    "threshold", "perspectives", "stored_only", "limit", "seed", "cache", "output",
+)  # fmt: skip
+DESCRIPTION = """Run a reranker with every combination of some arguments on one split, print the curve of a metric with
+intervals, and write the best combination to a file for --tuned of benchmarks.run."""
+
+
+@dataclass(frozen=True)
+class Point:
+    """One combination of the grid.
+
+    Attributes:
+        arguments: As ``--reranker-args`` takes them.
+        values: question_id -> the metric; NaN where undefined.
+        mean: Over the questions where it is defined, groups weighted as the task asks.
+        low: Lower end of the 95 % bootstrap interval.
+        high: Upper end of it.
+    """
+
+    arguments: tuple[str, ...]
+    values: Mapping[str, float]
+    mean: float
+    low: float
+    high: float
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Do what the flags say; the exit code is 0, 2 for a user's mistake, 130 when interrupted."""
+
+    def work() -> None:
+        flags = parse(arguments)
+        config = RunConfig(**{name: flags.pop(name) for name in FLAGS if name in flags})
+        with cache_at(config.cache):
+            print(tune(config, **flags))
+
+    return ended(work)
+
+
+def parse(arguments: Sequence[str] | None = None) -> dict[str, Any]:
+    """The arguments of ``tune``, and of the run, that a command line asks for.
+
+    Raises:
+        ValueError: The command line is wrong; the message is one line.
+    """
+    parser = Flags("python -m benchmarks.tune", DESCRIPTION)
+    parser.add_argument(
+        "--grid", nargs="+", required=True, metavar="KEY=V1,V2", help="values to try, of --reranker-args"
+    )
+    parser.add_argument("--metric", default="MRecall@5", metavar="METRIC", help="what the best combination is best in")
+    parser.add_argument(
+        "--choice", type=Path, default=Path("tuned.json"), metavar="FILE", help="where the choice is written"
+    )
+    shared = "leave out questions that share a perspective's text or a passage with this split"
+    parser.add_argument("--disjoint-from", metavar="SPLIT", help=shared)
+    parser.add_run_flags(FLAGS)
+    found = vars(parser.parse_args(arguments))
+    found = {
+        name: tuple(value) if isinstance(value, list) and name != "grid" else value for name, value in found.items()
+    }
+    if "split" not in found or not found.get("reranker"):
+        raise ValueError("give --split (what to tune on) and --reranker (what to tune)")
+    return found
+
+
+def tune(config: RunConfig, grid: Sequence[str], metric: str, choice: Path, disjoint_from: str | None = None) -> str:
+    """Runs the grid, writes the choice, and returns the table.
+
+    Args:
+        config: The run without the grid's arguments.
+        grid: ``key=value,value,...`` each; all combinations are tried.
+        metric: Its mean decides; the first of equal ones is taken.
+        choice: The file to write.
+        disjoint_from: Questions that overlap with this split are left out of the choice.
+    """
+    from benchmarks.resolve import resolve
+    from evaluator.metrics import parse as parse_metric
+
+    name = parse_metric(metric).name
+    combinations = _combinations(grid)
+    experiment = resolve(replace(config, reranker_args=(*config.reranker_args, *combinations[0])))
+    kept, left_out = _questions(experiment, disjoint_from)
+    points = [_point(config, arguments, name, kept, experiment) for arguments in combinations]
+    if all(math.isnan(point.mean) for point in points):
+        raise ValueError(f"{name} is undefined for all {len(kept)} questions: choose another --metric")
+    best = max(points, key=lambda point: (-math.inf if math.isnan(point.mean) else point.mean, -points.index(point)))
+    Choice(config.reranker, best.arguments, experiment.task.name, experiment.split, name, tuple(kept)).write(
+        choice, [{"arguments": point.arguments, **dict(_numbers(point))} for point in points], experiment.identity
+    )
+    return _table(name, points, best, len(kept), left_out, choice)
+
+
+def overlapping(questions: Sequence[Question], others: Sequence[Question], qrels: Qrels | None) -> set[str]:
+    """The ids of questions that share a text (their own or a perspective's) or a supporting passage with others."""
+    theirs = set().union(*(_marks(question, qrels) for question in others))
+    return {question.question_id for question in questions if _marks(question, qrels) & theirs}
+
+
+def _marks(question: Question, qrels: Qrels | None) -> set[tuple[str, str]]:
+    texts = {
+        ("text", " ".join(text.lower().split())) for text in (question.text, *(p.text for p in question.perspectives))
+    }
+    links = (qrels or {}).get(question.question_id, {})
+    return texts | {("passage", name) for found in links.values() for name, grade in found.items() if grade > 0}
+
+
+def _combinations(grid: Sequence[str]) -> list[tuple[str, ...]]:
+    axes: dict[str, list[str]] = {}
+    for item in grid:
+        key, equals, values = item.partition("=")
+        listed = [value for value in values.split(",") if value]
+        if not (key and equals and listed) or key in axes:
+            raise ValueError(f"--grid {item}: expected key=value,value,... and each key once")
+        axes[key] = listed
+    return [
+        tuple(f"{key}={value}" for key, value in zip(axes, values, strict=True))
+        for values in itertools.product(*axes.values())
+    ]
+
+
+def _questions(experiment: Experiment, disjoint_from: str | None) -> tuple[dict[str, str], int]:
+    """question_id -> group of those that count, and how many were left out."""
+    scored = experiment.scored
+    shared: set[str] = set()
+    if disjoint_from is not None:
+        others = [q for q in experiment.task.questions if q.split == disjoint_from]
+        if not others or disjoint_from == experiment.split:
+            raise ValueError(
+                f"--disjoint-from {disjoint_from}: expected another split of task {experiment.task.name!r}"
+            )
+        shared = overlapping(scored, others, experiment.qrels)
+    kept = {q.question_id: q.group for q in scored if q.question_id not in shared}
+    if not kept:
+        raise ValueError(f"--disjoint-from {disjoint_from}: all {len(scored)} questions overlap with it")
+    return kept, len(scored) - len(kept)
+
+
+def _point(
+    config: RunConfig, arguments: tuple[str, ...], metric: str, kept: Mapping[str, str], experiment: Experiment
+) -> Point:
+    from benchmarks.run import run
+    from evaluator.statistics import aggregate
+
+    _, folder = run(replace(config, reranker_args=(*config.reranker_args, *arguments), metrics=(metric,)))
+    with (folder / "per_question.csv").open(encoding="utf-8", newline="") as file:
+        rows = {row["question_id"]: row[metric] for row in csv.DictReader(file)}
+    values = {name: float(rows[name]) if rows[name] else math.nan for name in kept}
+    found = aggregate(metric, values, kept, experiment.task.macro, config.seed)
+    return Point(arguments, values, found.mean, found.low, found.high)
+
+
+def _numbers(point: Point) -> list[tuple[str, float]]:
+    return [("mean", point.mean), ("low", point.low), ("high", point.high)]
+
+
+def _table(metric: str, points: Sequence[Point], best: Point, n: int, left_out: int, choice: Path) -> str:
+    shown = [" ".join(point.arguments) for point in points]
+    width = max(map(len, (*shown, "arguments")))
+    lines = [f"{'arguments':{width}}  {metric}  95% interval"]
+    scale = 1 if metric.startswith("CoverageDepth") else 100
+    for name, point in zip(shown, points, strict=True):
+        mean, low, high = (f"{scale * value:.2f}" for _, value in _numbers(point))
+        lines.append(f"{name:{width}}  {mean:>{len(metric)}}  [{low}, {high}]{'  <- chosen' if point is best else ''}")
+    tops = [max(values) for values in zip(*(point.values.values() for point in points), strict=True)]
+    known = [top for top in tops if not math.isnan(top)]
+    oracle = scale * sum(known) / len(known) if known else math.nan
+    lines.append(f"the best combination for each question, chosen by its own labels (ORACLE): {oracle:.2f}")
+    if left_out:
+        lines.append(f"{left_out} questions were left out, because they share a text or a passage with the other split")
+    return "\n".join([*lines, f"chosen on {n} questions; written to {choice}, for --tuned {choice}"])
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,145 @@
+"""Tuning: the curve, the choice, overlapping questions left out, and what --tuned refuses and marks."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from benchmarks.run import main as run
+from benchmarks.tune import main, overlapping
+from corpora.types import Perspective, Question
+
+PLUGIN = '''
+from rerankers.base import reordered
+
+
+class Shift:
+    """Moves the first n passages to the end; n = 9 means one in q1's own way."""
+
+    def __init__(self, n: int = 0, other: int = 0):
+        self.n, self.other = n, other
+
+    def rerank(self, pools):
+        return [reordered(p, [*range(self.n, len(p.ranking)), *range(min(self.n, len(p.ranking)))]) for p in pools]
+'''
+WORDS = """
+
+class Words:
+    def index(self, corpus):
+        self.corpus = list(corpus)
+        return self
+
+    def search(self, queries, k):
+        from corpora.types import Hit
+
+        return [tuple(Hit(p.passage_id, 9.0 - i) for i, p in enumerate(self.corpus))[:k] for _ in queries]
+"""
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """Four questions; the retriever ranks p0 p1 p2. dev: p1 supports a, p2 supports b; test: p1 supports c."""
+    (tmp_path / "shifting.py").write_text(PLUGIN + WORDS)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    task = tmp_path / "task"
+    task.mkdir()
+    rows = [("a", "dev", "one view"), ("b", "dev", "a view"), ("c", "test", "view of c"), ("d", "dev", "View  of C")]
+    records = [
+        {"question_id": q, "question": f"{q}?", "split": s, "perspectives": [{"perspective_id": f"{q}1", "text": t}]}
+        for q, s, t in rows
+    ]
+    (task / "questions.jsonl").write_text("".join(f"{json.dumps(record)}\n" for record in records))
+    (task / "corpus.jsonl").write_text("".join(f'{{"_id": "p{i}", "text": "passage {i}"}}\n' for i in range(3)))
+    (task / "qrels.txt").write_text("a a1 p1 1\nb b1 p2 1\nc c1 p0 1\nd d1 p0 1\n")
+    return task
+
+
+def flags(folder, *more):
+    return [
+        "--task",
+        str(folder),
+        "--retriever",
+        "shifting:Words",
+        "--depth",
+        "3",
+        "--reranker",
+        "shifting:Shift",
+        *more,
+    ]
+
+
+def test_the_best_is_chosen_on_the_split(folder, capsys):
+    # first passage: n=0 p0, n=1 p1, n=2 p2; MRecall@1 on dev: a needs p1, b p2, d p0
+    given = flags(folder, "--split", "dev", "--grid", "n=0,1,2", "--metric", "MRecall@1")
+    assert main(given) == 0
+    out = capsys.readouterr().out.splitlines()
+    assert [line.split()[1] for line in out[1:4]] == ["33.33", "33.33", "33.33"]
+    assert out[1].endswith("<- chosen")  # the first of equal ones
+    assert out[4].endswith("(ORACLE): 100.00")
+    # without d, which shares a text with c but for case and blanks: 0, 50, 50
+    assert main([*given, "--disjoint-from", "test"]) == 0
+    out = capsys.readouterr().out.splitlines()
+    assert [line.split()[1] for line in out[1:4]] == ["0.00", "50.00", "50.00"]
+    assert out[2].endswith("<- chosen")
+    assert "1 questions were left out" in out[5]
+    assert "chosen on 2 questions" in out[6]
+    choice = json.loads((folder.parent / "tuned.json").read_text())
+    assert (choice["arguments"], choice["questions"], choice["split"]) == (["n=1"], ["a", "b"], "dev")
+    assert [point["mean"] for point in choice["curve"]] == [0.0, 0.5, 0.5]
+
+
+def test_a_choice_is_applied_elsewhere_and_refused_at_home(folder, capsys):
+    main(
+        flags(
+            folder, "--split", "dev", "--grid", "n=1,2", "other=5,6", "--metric", "MRecall@1", "--disjoint-from", "test"
+        )
+    )
+    capsys.readouterr()
+    tuned = flags(folder, "--tuned", "tuned.json", "--json")
+    assert run([*tuned, "--split", "test"]) == 0
+    config = json.loads(capsys.readouterr().out)["config"]
+    assert config["reranker"]["arguments"] == {"n": 1, "other": 5}
+    assert config["tuned"] == {"task": "task", "split": "dev", "metric": "MRecall@1", "overlap": "none"}
+    assert run([*tuned, "--split", "dev"]) == 2
+    assert "was chosen on 2 of these 3 questions (split dev)" in capsys.readouterr().err
+    assert run([*tuned[:-1], "--split", "dev", "--tuned-anyway"]) == 0
+    assert "tuned on task dev; 2 OF THESE QUESTIONS" in capsys.readouterr().out
+    assert run([*tuned, "--split", "test", "--reranker-args", "n=3"]) == 2
+    assert "n is given twice" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "more, message",
+    [
+        (("--grid", "n=1"), "give --split"),
+        (("--grid", "n", "--split", "dev"), "--grid n: expected key=value,value,..."),
+        (("--grid", "n=1", "n=2", "--split", "dev"), "and each key once"),
+        (("--grid", "m=1", "--split", "dev"), "no argument 'm'"),
+        (("--grid", "n=1", "--split", "dev", "--disjoint-from", "dev"), "expected another split"),
+        (("--grid", "n=1", "--split", "dev", "--metric", "Recal@5"), "unknown metric"),
+        (("--grid", "n=1", "--split", "test", "--disjoint-from", "dev"), "all 1 questions overlap"),
+    ],
+)
+def test_mistakes_end_in_one_line(folder, capsys, more, message):
+    assert main(flags(folder, *more)) == 2
+    assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("text, message", [("{", "expected a file that benchmarks.tune wrote"), (None, "no such file")])
+def test_broken_choices(folder, capsys, text, message):
+    if text is not None:
+        (folder.parent / "x.json").write_text(text)
+    assert run(flags(folder, "--tuned", "x.json")) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_questions_overlap_by_texts_and_supports():
+    def question(name, *texts):
+        return Question(name, f"{name}?", tuple(Perspective(f"{name}{i}", text) for i, text in enumerate(texts)))
+
+    mine = [question("a", "x"), question("b", "y"), question("c", "z"), Question("d", "E? ")]
+    qrels = {"b": {"b0": {"p1": 1, "p2": 0}}, "c": {"c0": {"p2": 0}}, "e": {"e0": {"p1": 1}, "e1": {"p2": 1}}}
+    assert overlapping(mine, [question("e", "X ", "w")], qrels) == {"a", "b", "d"}
+    assert overlapping(mine, [question("e", "w")], None) == {"d"}
