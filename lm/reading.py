@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
-from lm.prompts import Prompt
+from lm.prompts import Prompt, neutralise
 from lm.rendering import read_ids, render_chat, special_ids, special_markers
 from lm.text import clean, shorten
 
@@ -91,8 +91,8 @@ class PromptReader:
 
     def _cut(self, values: Values) -> list[int] | None:
         """The prompt with as much of the value as fits."""
-        text, end = values[self.cut], len(values[self.cut])
-        ids = self._read([values])[0]
+        text = neutralise(values[self.cut], self._markers)  # as it will stand there: it is measured here
+        end, ids = len(text), self._read([values])[0]
         while len(ids) > self.max_length:
             if not end:
                 return None
