@@ -183,8 +183,7 @@ class Endpoint:
     async def _wait(self, attempt: int, error: AgainError) -> None:
         self.ledger.count("retried")
         if error.wait_s is not None:
-            self.limits.pause(error.wait_s)  # the next booking waits, and all others that are made from now on
-            return
+            self.limits.pause(error.wait_s)  # the next booking waits as long, and so do all others from now on
         longest = min(self.server.backoff_s * 2**attempt, LONGEST_WAIT_S)
         await asyncio.sleep(longest * random.uniform(0.5, 1.0))  # noqa: S311
 

@@ -100,7 +100,7 @@ def described(error: openai.APIConnectionError, key: str | None) -> str:
     cause: BaseException = error
     for _ in range(8):
         cause = cause.__cause__ or cause
-    return _line(f"no connection: {type(cause).__name__}: {cause}", key)
+    return _line(f"no connection: {type(cause).__name__} {cause}".rstrip(), key)
 
 
 def _said(error: openai.APIStatusError, key: str | None) -> str:
