@@ -20,10 +20,11 @@ from torch.nn import functional
 from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification
 
 from evaluator.examples import ANSWERS, Example, answer_ids
-from evaluator.judges.mistral import WORDS
+from evaluator.judges.readings import WORDS
 from evaluator.recipe import Recipe
 from lm.adapter import PREFIX
 from lm.causal import find_label_ids
+from lm.pair_head import find_classifier
 from lm.transformer import DTYPES, check_max_length, pad, quiet, read_config
 
 NAMES = {"bce": ("entailment",), "ce": ("not_entailment", "entailment")}
@@ -71,9 +72,10 @@ class Detector(ABC):
         _set_dropout(self.config, recipe.model_dropout)
         self.configure()
         torch.manual_seed(recipe.seed)
-        dtype = DTYPES[recipe.dtype] if recipe.lora else torch.float32
+        dtype = DTYPES[recipe.dtype] if recipe.lora and recipe.kind == "causal" else torch.float32
+        loader = find_classifier(self.config) if recipe.kind == "cross_encoder" else self.loader
         with quiet():
-            base, report = self.loader.from_pretrained(
+            base, report = loader.from_pretrained(
                 folder, config=self.config, dtype=dtype, use_safetensors=True, trust_remote_code=False,
                 output_loading_info=True, **({"attn_implementation": recipe.attention} if recipe.attention else {}),
             )  # fmt: skip
@@ -189,6 +191,8 @@ class CrossEncoderDetector(Detector):
         self.config.label2id = {name: i for i, name in enumerate(names)}
         if self.config.pad_token_id is None:
             self.config.pad_token_id = self.tokenizer.pad_token_id
+        if self.recipe.head != "pooled":
+            self.config.pair_head = self.recipe.head
 
     def outcome(self, examples: Sequence[Example]) -> Outcome:
         """See ``Detector``; every answer can be read."""

@@ -23,17 +23,16 @@ from __future__ import annotations
 
 import copy
 import inspect
-import math
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal, get_args
 
 from corpora.fingerprint import digest
+from evaluator.judges.readings import WORDS, Difference, read_answer, read_scores
 from evaluator.types import Judgement, Pair, document
-from lm.causal import CausalModel, Scored
+from lm.causal import CausalModel
 from lm.prompts import Prompt, load_prompt
 from lm.reading import PromptReader
 from lm.rendering import TEMPLATE, check_rendering, find_template, render_chat
@@ -46,15 +45,10 @@ EVALUATOR = "timchen0618/Mistral_BERDS_evaluator_full"
 COMMIT = "77cc983"
 """The beginning of the evaluator's only published commit."""
 Parse = Literal["probability", "authors"]
-WORDS = (("yes", "Yes", "YES"), ("no", "No", "NO"))
-"""Spellings of the two answers; each counts with a blank before it too."""
 NEW_TOKENS = 16
 """So many tokens do the authors generate."""
 BLOCK = 2048
 """Pairs that are rendered and tokenised at a time."""
-_STARTS = ("yes", "(yes", "true", "entail")
-_ENDS = ("yes", "yes.", 'yes".')
-_LEADS = ("Answer:", "The answer is", "Based on the information provided in the document, the answer is")
 
 
 class Mistral:
@@ -239,53 +233,6 @@ def _values(pair: Pair) -> dict[str, str]:
         "perspective": pair.perspective.text,
         "question": pair.question.text,
     }
-
-
-def read_scores(scored: Scored) -> Judgement:
-    """P(yes) / (P(yes) + P(no)); unparsed where another word is more probable than either."""
-    yes, no = (math.exp(each) for each in scored.log_probabilities)
-    answer = f"{scored.text.strip()!r}, P(yes)+P(no)={yes + no:.3g}"
-    if scored.label is None:
-        return Judgement("unparsed", None, answer, 0.0)
-    difference = scored.log_probabilities[1] - scored.log_probabilities[0]
-    return Judgement("ok", 1 / (1 + math.exp(min(difference, 700.0))), answer, 0.0)
-
-
-def read_answer(answer: str) -> Judgement:
-    """A generated answer as the authors read it: whatever they do not take for Yes is No.
-
-    So ``the answer is not yes`` is Yes, and ``**Yes**`` is No. Nothing at all, and an object in braces, which breaks
-    their code, are unparsed.
-    """
-    text = answer.strip()
-    if not text or text.startswith("{"):
-        return Judgement("unparsed", None, answer, 0.0)
-    for lead in _LEADS:
-        text = text.rpartition(lead)[2]
-    text = text.strip().lower()
-    yes = text.startswith(_STARTS) or text in ("y", "ye") or text.endswith(_ENDS)
-    return Judgement("ok", float(yes), answer, 0.0)
-
-
-@dataclass(frozen=True, slots=True)
-class Difference:
-    """How the two ways of reading an answer differ.
-
-    Attributes:
-        n: Pairs.
-        n_unparsed: Pairs without a label one way or the other: their first token is neither Yes nor No, say.
-        n_differ: Of the others, pairs with another label when the answer is generated and read as published.
-    """
-
-    n: int
-    n_unparsed: int
-    n_differ: int
-
-    @property
-    def share(self) -> float:
-        """Of the labels that both give, how many differ; NaN where there is none."""
-        both = self.n - self.n_unparsed
-        return self.n_differ / both if both else math.nan
 
 
 def compare_parsing(judge: Mistral, pairs: Sequence[Pair], threshold: float = 0.5) -> Difference:

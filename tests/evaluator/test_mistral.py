@@ -20,7 +20,8 @@ from huggingface_hub import constants
 
 from evaluator.judges import mistral
 from evaluator.judges.checks import check_judge
-from evaluator.judges.mistral import COMMIT, EVALUATOR, Mistral, compare_parsing, read_answer, read_scores
+from evaluator.judges.mistral import COMMIT, EVALUATOR, Mistral, compare_parsing
+from evaluator.judges.readings import read_answer, read_scores
 from lm.causal import Scored
 from lm.prompts import load_prompt
 from lm.reading import PromptReader
