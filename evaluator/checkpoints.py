@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
 from corpora.artefacts import atomic_file, remove_stale, write_atomic
@@ -23,7 +24,7 @@ FOLDER = ".training"
 MOMENTS = ("exp_avg", "exp_avg_sq")
 """AdamW's two running means."""
 
-_CHECKPOINT = re.compile(r"step-(\d+)\.safetensors")
+_NUMBERED = re.compile(r"(step|best)-(\d+)\.safetensors")
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,16 +125,16 @@ class Checkpoints:
         Raises:
             ValueError: It is damaged.
         """
-        newest = self._newest()
-        if newest is None:
-            return Progress()
-        try:
-            return _read(newest, parameters, optimizer, device)
-        except (KeyError, TypeError, ValueError, RuntimeError, OSError) as error:
-            problem = " ".join(f"{type(error).__name__}: {error}".split())
-            raise ValueError(f"{newest} cannot be read ({problem}): remove it, or start anew: --overwrite") from error
-        except Exception as error:  # what safetensors raises is derived from Exception itself
-            raise ValueError(f"{newest} is damaged ({error}): remove it, or start anew: --overwrite") from error
+        while (newest := self._newest()) is not None:
+            try:
+                return _read(newest, parameters, optimizer, device)
+            except FileNotFoundError:
+                continue  # another process with the same command has a newer one
+            except Exception as error:  # what safetensors raises is derived from Exception itself
+                problem = " ".join(f"{type(error).__name__}: {error}".split())
+                message = f"{newest} cannot be read ({problem}): remove it, or start anew with --overwrite"
+                raise ValueError(message) from error
+        return Progress()
 
     def save_best(self, step: int, state: Mapping[str, torch.Tensor]) -> None:
         """Keeps the weights of an evaluation that is the best so far."""
@@ -150,16 +151,16 @@ class Checkpoints:
             path.unlink(missing_ok=True)
 
     def _newest(self) -> Path | None:
-        found = [path for path in self.folder.glob("*.safetensors") if _CHECKPOINT.fullmatch(path.name)]
-        return max(found, default=None, key=lambda path: path.name)
+        return max(self.folder.glob("step-*.safetensors"), default=None, key=lambda path: path.name)
 
     def _prune(self, progress: Progress) -> None:
-        """Removes checkpoints but the newest, and best weights that the newest does not name."""
+        """Removes older checkpoints, and best weights that are no longer the best; what is ahead is somebody else's."""
         remove_stale(self.folder)
-        best = progress.best
-        kept = {f"step-{progress.step:08}.safetensors", self._best(best.step).name if best else ""}
+        best = progress.best.step if progress.best else None
         for path in self.folder.glob("*.safetensors"):
-            if path.name not in kept and re.match(r"(step|best)-", path.name):
+            found = _NUMBERED.fullmatch(path.name)
+            kept = best if found and found[1] == "best" else progress.step
+            if found and int(found[2]) <= progress.step and int(found[2]) != kept:
                 path.unlink(missing_ok=True)
 
     def _best(self, step: int) -> Path:
@@ -169,8 +170,6 @@ class Checkpoints:
 def _read(
     path: Path, parameters: Mapping[str, torch.Tensor], optimizer: torch.optim.Optimizer, device: torch.device
 ) -> Progress:
-    from safetensors import safe_open
-
     with safe_open(path, framework="pt", device="cpu") as file:
         values = json.loads(file.metadata()["progress"])
         names = set(file.keys())

@@ -13,6 +13,8 @@ from evaluator.checkpoints import Evaluation, best_of
 from evaluator.recipe import Recipe
 from evaluator.training_pairs import TrainingPairs, count_positive
 
+DEFAULT_TEXTS = ("{document}", "{perspective}")
+"""What the judges of cross-encoders read."""
 PACKAGES = ("accelerate", "peft", "safetensors", "tokenizers", "torch", "transformers")
 
 
@@ -42,15 +44,26 @@ class Facts:
 
 
 def command(recipe: Recipe, folder: str) -> str:
-    """The flags that make the benchmark judge with the trained detector."""
-    if recipe.lora is None:
-        arguments = {"model": folder}
-    else:
-        arguments = {"model": recipe.base_model, "revision": recipe.revision or "", "adapter": folder}
+    """How to judge with the trained detector: the benchmark's flags, or, where no judge reads such texts, the class."""
+    base = {"model": recipe.base_model, "revision": recipe.revision or "", "adapter": folder}
+    arguments = {"model": folder} if recipe.lora is None else base
     if recipe.kind == "causal":
-        arguments |= {"prompt": recipe.prompt or "", "rendering": recipe.rendering, "dtype": recipe.dtype}
-    given = " ".join(f"{key}={value}" for key, value in arguments.items() if value)
-    return f"--judge {'mistral' if recipe.kind == 'causal' else 'nli'} --judge-args {given}"
+        return _flags(
+            "mistral", arguments | {name: str(getattr(recipe, name)) for name in ("prompt", "rendering", "dtype")}
+        )
+    if (recipe.texts, recipe.cut) != (DEFAULT_TEXTS, "first"):
+        named = ", ".join(f"{name}={value!r}" for name, value in arguments.items() if value)
+        return f"lm.cross_encoder.CrossEncoder({named}, cut={recipe.cut!r}, max_length={recipe.max_length})"
+    arguments["max_length"] = str(recipe.max_length)
+    if recipe.lora is None:
+        return _flags("nli", arguments)
+    if recipe.loss == "bce":
+        return _flags("small", arguments)
+    return _flags("nli", {"model": "<the folder of --merge>", "max_length": str(recipe.max_length)})
+
+
+def _flags(judge: str, arguments: Mapping[str, str]) -> str:
+    return f"--judge {judge} --judge-args {' '.join(f'{key}={value}' for key, value in arguments.items() if value)}"
 
 
 def versions() -> dict[str, str]:
@@ -71,7 +84,7 @@ def make_card(facts: Facts) -> str:
     }
     parts = [
         f"---\n{_yaml(front)}---\n\n# Perspective detector: does a passage support a perspective?",
-        f"Use it:\n\n```\npython -m benchmarks.run {command(recipe, facts.folder)}\n```",
+        f"Use it (flags of `python -m benchmarks.run`):\n\n```\n{command(recipe, facts.folder)}\n```",
         f"## How good it is\n\n{_quality(best, facts)}",
         f"## Evaluations\n\n{_table(facts.evaluations)}",
         f"## Data\n\n{_data(facts.pairs)}",

@@ -24,6 +24,7 @@ from corpora.artefacts import content_hash
 from evaluator.pairs import read_pairs
 from evaluator.recipe_file import load_recipe
 from evaluator.train import main
+from evaluator.training_card import command
 from evaluator.training_pairs import put_aside, read_training_pairs
 from lm.source import Source
 from tests.evaluator import tiny
@@ -93,6 +94,24 @@ def test_card_log_and_recipe(place: Path, tmp_path: Path, capsys: pytest.Capture
     assert load_file(tmp_path / "out" / "adapter_model.safetensors")
     assert main(flags(place, tmp_path / "out", "--set", "lora.r=4", "--seed", "3")) == 0  # done
     assert capsys.readouterr().out == out
+
+
+@pytest.mark.parametrize(
+    "changes, expected",
+    [
+        ([], "--judge small --judge-args model=m adapter=OUT max_length=64"),
+        (["revision=abc"], "--judge small --judge-args model=m revision=abc adapter=OUT max_length=64"),
+        (["loss=ce"], "--judge nli --judge-args model=<the folder of --merge> max_length=64"),
+        (["lora=none"], "--judge nli --judge-args model=OUT max_length=64"),
+        (
+            ["texts=['{document}', '{question}']"],
+            "lm.cross_encoder.CrossEncoder(model='m', adapter='OUT', cut='first', ",
+        ),
+    ],
+)
+def test_how_to_use_a_cross_encoder(tmp_path: Path, changes: list[str], expected: str):
+    recipe = load_recipe(tiny.write_recipe(tmp_path, tiny.CROSS_RECIPE, Path("m")), changes)
+    assert command(recipe, "OUT").startswith(expected)
 
 
 def test_flags(place: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
