@@ -145,7 +145,7 @@ def _handler(server: ChatServer) -> type[BaseHTTPRequestHandler]:
     return Handler
 
 
-def wait_until(happened: Callable[[], bool], seconds: float = 30.0) -> None:
+def wait_until(happened: Callable[[], bool], seconds: float = 240.0) -> None:
     """Waits for something that another thread or process does."""
     end = time.monotonic() + seconds
     while not happened():
