@@ -26,7 +26,7 @@ from tqdm import tqdm
 
 from corpora.fingerprint import digest
 from corpora.types import Query
-from lm.chat import Chat, ChatAnswer, ChatClient, ChatRequest, Prices, Server
+from lm.chat import Chat, ChatAnswer, ChatRequest, Prices, Server, make_chat
 from lm.ledger import Estimate
 from lm.prompts import Prompt, load_prompt
 from lm.server import OPENAI
@@ -59,7 +59,8 @@ class Written:
 
     Args:
         model: As the server names it.
-        base_url: Where the server is; no part of what answers depend on, as for the judge ``llm``.
+        base_url: Where the server is; no part of what answers depend on, as for the judge ``llm``. ``local``: the
+            model itself on this machine, by id or folder.
         api_key_env: Name of the environment variable with the key; None: ``OPENAI_API_KEY`` for OpenAI, no key else.
         identity: What is really served, where the model's name does not say.
         prompt: Name or path (``lm.prompts.load_prompt``), with the field ``{question}``; None: the expander's own.
@@ -128,7 +129,7 @@ class Written:
     def client(self) -> Chat:
         """Asks the server, and keeps its answers."""
         limits = (self.concurrency, self.requests_per_minute, self.tokens_per_minute, self.timeout_s, self.retries)
-        return ChatClient(
+        return make_chat(
             self.model,
             Server(self.base_url, self.api_key_env, *limits),
             Prices(self.usd_per_million_input, self.usd_per_million_output),
