@@ -27,7 +27,7 @@ from evaluator.metric import Labels, Metric, Stances
 from evaluator.pair_model import PairModel
 from evaluator.pattern_values import PatternValues
 from evaluator.prevalence import Floats, Integers, PrevalenceModel, Rates
-from evaluator.resampling import generator, interval, means, resampled, strata_of
+from evaluator.resampling import generator, interval, means, middle, resampled, strata_of
 
 DRAWS = 1000
 _FITS = 200  # rounds; each has draws / rounds draws of true labels
@@ -111,21 +111,25 @@ def corrected_scores(
         draws: Of which the interval is made.
 
     Raises:
-        ValueError: The error rates are too uncertain to correct by, or a metric needs a pool.
+        ValueError: The error rates are too uncertain to correct by, no label is known, or a metric needs a pool.
     """
     metrics = checked(metrics)
     errors.check()
+    if draws < 1:
+        raise ValueError(f"draws {draws}: expected 1 or more")
     reach = None if any(metric.depth is None for metric in metrics) else max((m.depth or 0 for m in metrics), default=0)
     labels = {question: labels[question][:reach] for question in labels}
     questions = sorted(labels)
     strata = strata_of(questions, groups, macro)
     random = generator(f"{seed}/correction")
     models = _models(questions, labels, groups, clustered)
+    if any(each.size for each in labels.values()) and not sum(model.n_known for model in models):
+        raise ValueError("no error-aware scores: not one label of this run is known")
     values = PatternValues(metrics, [None if stances is None else stances.get(each) for each in questions])
     rates = Rates(errors.sensitivity, errors.specificity)
     best = [model.fit(rates) for model in models]
     once = np.ones((1, len(questions)))
-    point = means(_drawn(models, best, rates, _POINT_DRAWS, values, random), once, strata).mean(axis=1)
+    point = middle(means(_drawn(models, best, rates, _POINT_DRAWS, values, random), once, strata))
     times = max(2, -(-draws // _FITS))
     rounds = []
     for pair in errors.draw(-(-draws // times), random).tolist():
@@ -201,7 +205,7 @@ def _entry(
 ) -> CorrectedScores:
     plain = float(means(naive[None, None], np.ones((1, len(naive))), strata)[0, 0])
     n = int(np.count_nonzero(~np.isnan(naive)))
-    low, high = ends.tolist() if n > 1 else (math.nan, math.nan)
+    low, high = ends.tolist() if len(naive) > 1 else (math.nan, math.nan)
     return CorrectedScores(metric.name, float(mean), low, high, plain, n, unknown_labels(metric, labels))
 
 

@@ -75,7 +75,9 @@ class PairModel(PrevalenceModel):
         terms = np.stack([first + second, (first + second) * self.a, by_column, both[:, :, 3]], axis=1)
         found = np.empty((self.n_unique, 4, len(self.states)))
         for part, term in zip(self.parts, terms, strict=True):
-            found[part] = (nodes[part] @ term.reshape(-1, term.shape[2]).T).reshape(-1, 4, len(self.states))
+            found[part] = (nodes[part] @ term.reshape(-1, term.shape[2]).T).reshape(
+                len(nodes[part]), 4, len(self.states)
+            )
         found *= self.counts[:, None]
         by_bin, totals = found[:, 0] @ self.in_bin, found.sum(axis=2)
         covariates = totals[:, :1] * self.classes[self.unique_class]

@@ -52,6 +52,13 @@ def means(values: Floats, weights: Floats, strata: Sequence[Integers]) -> Floats
     return np.asarray(np.where(there, table, 0).sum(axis=0) / np.where(there.any(axis=0), there.sum(axis=0), np.nan))
 
 
+def middle(draws: Floats) -> Floats:
+    """The mean of the draws that have a value, float64 (metrics,); NaN where none has."""
+    there = ~np.isnan(draws)
+    counts = there.sum(axis=1)
+    return np.asarray(np.where(there, draws, 0).sum(axis=1) / np.where(counts, counts, np.nan))
+
+
 def interval(draws: Floats) -> Floats:
     """The 2.5th and the 97.5th percentile of draws that have a value, float64 (metrics, 2); NaN where none has."""
     ends = np.full((len(draws), 2), np.nan)

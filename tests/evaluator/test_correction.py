@@ -371,8 +371,19 @@ def test_metrics_that_need_a_pool_are_refused_and_undefined_ones_are_nan():
     (found,) = corrected_scores([parse("Both@5")], labels, errors(), draws=20).scores  # no stances: undefined
     assert all(map(math.isnan, (found.mean, found.low, found.high, found.naive)))
     assert found.n == 0
-    (found,) = corrected_scores([parse("MRecall@5")], {}, errors(), draws=20).scores
-    assert math.isnan(found.mean)
+    for nothing in ({}, named(np.zeros((3, 5, 0), np.int8))):
+        (found,) = corrected_scores([parse("MRecall@5")], nothing, errors(), draws=20).scores
+        assert math.isnan(found.mean)
+    (found,) = corrected_scores([parse("MRecall@5")], named(np.zeros((9, 0, 2), np.int8)), errors(), draws=20).scores
+    assert (found.mean, found.low, found.high) == (0, 0, 0)
+    assert corrected_scores([], labels, errors(), draws=20).scores == ()
+
+
+def test_nothing_known_and_no_draws_are_refused():
+    with pytest.raises(ValueError, match="not one label of this run is known"):
+        corrected_scores([parse("MRecall@5")], named(np.full((9, 5, 2), -1, np.int8)), errors())
+    with pytest.raises(ValueError, match="draws 0: expected 1 or more"):
+        corrected_scores([parse("MRecall@5")], named(independent(9, 0.2)), errors(), draws=0)
 
 
 def test_the_notes_say_what_was_measured_and_what_is_assumed():
