@@ -108,10 +108,11 @@ class Asking:
         self._ask([(grid, grid.missing() & _ranks(grid, grid.depths.full)) for grid in grids])
         open_ = [(grid, todo) for grid in grids if (todo := grid.missing()).any()]
         least = sum(int(todo.sum()) for _, todo in open_) // ROUND_SHARE
-        least = min(ROUND, max(ROUND_LEAST, least))
+        least, ranks = min(ROUND, max(ROUND_LEAST, least)), 0
         while open_:
             n_open = sum(int(todo.any(axis=0).sum()) for _, todo in open_)
-            ranks = -(-least // n_open)
+            # Looking up too much costs little, many rounds cost more.
+            ranks = max(-(-least // n_open), 2 * ranks if self.stored_only else 0)
             self._ask([(grid, todo & (np.cumsum(todo, axis=0) <= ranks)) for grid, todo in open_])
             open_ = [(grid, todo) for grid, _ in open_ if (todo := grid.missing()).any()]
 
@@ -223,12 +224,13 @@ def _ranks(grid: Grid, stop: int) -> NDArray[np.bool_]:
 
 def _pairs(rows: Sequence[_Row]) -> Iterator[Pair]:
     """The pairs of these rows; the passages are fetched in one call for each source of texts."""
-    ids: dict[Texts, dict[str, None]] = {}
+    sources = {id(grid.texts): grid.texts for grid, _, _ in rows}
+    ids: dict[int, dict[str, None]] = {source: {} for source in sources}
     for grid, rank, _ in rows:
-        ids.setdefault(grid.texts, {})[grid.ids[rank]] = None
-    found = {texts: dict(zip(each, texts(list(each)), strict=True)) for texts, each in ids.items()}
+        ids[id(grid.texts)][grid.ids[rank]] = None
+    found = {source: dict(zip(each, sources[source](list(each)), strict=True)) for source, each in ids.items()}
     for grid, rank, columns in rows:
-        passage = found[grid.texts][grid.ids[rank]]
+        passage = found[id(grid.texts)][grid.ids[rank]]
         for column in columns.tolist():
             yield Pair(grid.question, grid.question.perspectives[column], passage)
 

@@ -118,7 +118,7 @@ def judged_labels(
         _take(known, own, run)
     asking = Asking(judge, fingerprint, store, stored_only, progress)
     asking.fill(own)
-    if lost := sum(int((grid.left_out & (grid.status == MISSING)).sum()) for grid in own):
+    if lost := sum(int((grid.left_out & grid.wanted() & (grid.status == MISSING)).sum()) for grid in own):
         raise ValueError(
             f"{lost} labels that these metrics need were left out when this run was judged, and the store lacks them: "
             "judge the run with the same --metrics, without --stored-only, first"
