@@ -34,7 +34,7 @@ from lm.rendering import check_rendering
 from lm.text import check_template
 
 TEXT_FIELDS = ("document", "perspective", "question")
-_CAUSAL, _CROSS_ENCODER = ("prompt", "rendering", "end_token"), ("texts", "cut", "loss")
+_CAUSAL, _CROSS_ENCODER = ("prompt", "rendering", "end_token"), ("texts", "cut", "loss", "head")
 
 ClassWeights: TypeAlias = Literal["balanced"] | tuple[float, float] | None
 
@@ -75,6 +75,8 @@ class Recipe:
         texts: Cross-encoder: what the two texts are made of: {document}, {perspective}, {question}.
         cut: Cross-encoder: which of both loses its end where they are too long; a causal prompt loses the document's.
         loss: Cross-encoder: ``bce`` (one logit) or ``ce`` (two logits: No, Yes).
+        head: Cross-encoder: ``pooled``: the model's own, from its first token; ``segments``: ``lm.pair_head``, which
+            encoders of sentences learn with much sooner.
         model_dropout: Of the base model itself, hidden states and attention; None: as its configuration says.
         attention: transformers' implementation; ``eager`` trains short texts faster on a CPU (28 against 20 pairs a
             second on two cores); None: its choice.
@@ -90,7 +92,7 @@ class Recipe:
         micro_batch: Pairs per forward pass; dropout is drawn per micro-batch, so that it is a part of the recipe.
         max_length: Tokens per pair, answer included.
         gradient_checkpointing: Activations are computed again in the backward pass, to save memory.
-        dtype: ``bf16``: autocast; the frozen weights under a LoRA are kept in bf16, trained ones always in fp32.
+        dtype: ``bf16``: autocast; the frozen weights under a causal LoRA are kept in bf16, all others in fp32.
         evaluations_per_epoch: How often the dev pairs are judged; the best F1 is kept.
         dev_pairs: At least so many pairs, whole questions, are put aside where no dev file is given.
         seed: Of the pairs' order, the new weights, dropout, and of the dev pairs put aside.
@@ -110,6 +112,7 @@ class Recipe:
     texts: tuple[str, str] = ("{document}", "{perspective}")
     cut: Literal["first", "second"] = "first"
     loss: Literal["bce", "ce"] = "bce"
+    head: Literal["pooled", "segments"] = "pooled"
     model_dropout: float | None = None
     attention: Literal["sdpa", "eager"] | None = None
     class_weights: ClassWeights = None

@@ -130,12 +130,12 @@ class CausalModel:
     @cached_property
     def tokenizer(self) -> Any:
         """The tokenizer; no weights are read."""
-        return AutoTokenizer.from_pretrained(self.source.folder, trust_remote_code=False)
+        return AutoTokenizer.from_pretrained(self.source.tokenizer_folder, trust_remote_code=False)
 
     @cached_property
     def config(self) -> Any:
         """The model's configuration; no weights are read."""
-        return read_config(self.source.folder)
+        return read_config(self.source.tokenizer_folder)
 
     @cached_property
     def max_length(self) -> int:

@@ -17,10 +17,11 @@ from typing import Any, ClassVar, get_args
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from transformers import AutoModelForSequenceClassification, AutoTokenizer
+from transformers import AutoTokenizer
 
 from corpora.fingerprint import digest
 from lm.batching import Batcher, Finished, Forward, check_sizes, find_batch_tokens, find_devices
+from lm.pair_head import find_classifier
 from lm.pairs import PairTokenizer, Side
 from lm.rows import check_numbers, stream_rows
 from lm.source import Source
@@ -117,6 +118,8 @@ class CrossEncoder:
         config = read_config(self._source.folder)
         if self._adapter:
             config.num_labels, names = _adapter_labels(self._adapter.folder)
+            if head := _adapter_config(self._adapter.folder).get("pair_head"):
+                config.pair_head = head
             if names:
                 config.id2label = names
         return config
@@ -195,7 +198,7 @@ class CrossEncoder:
 
 def _load(folder: Path, config: Any, adapter: Path | None, dtype: torch.dtype) -> Any:
     """The model; an adapter is merged in fp32."""
-    loader: Callable[..., Any] = AutoModelForSequenceClassification.from_pretrained
+    loader: Callable[..., Any] = find_classifier(config).from_pretrained
     with quiet():
         try:
             model, report = loader(
@@ -217,17 +220,23 @@ def _load(folder: Path, config: Any, adapter: Path | None, dtype: torch.dtype) -
 
 def _adapter_labels(folder: Path) -> tuple[int, dict[int, str] | None]:
     """How many labels the head of an adapter has; and their names, where it comes with a ``config.json``."""
-    from lm.adapter import adapter_shapes, read_json
+    from lm.adapter import adapter_shapes
 
     shapes = adapter_shapes(folder)
     heads = [name for name in shapes if name.split(".")[0] in ("classifier", "score") and name.endswith(".weight")]
     if not heads:
         raise ValueError(f"the adapter in {folder} has no classification head: expected a module classifier or score")
     count = shapes[max(heads, key=lambda name: name.endswith(("classifier.weight", "out_proj.weight")))][0]
-    if not (folder / "config.json").is_file():
-        return count, None
-    names = read_json(folder / "config.json").get("id2label") or {}
+    names = _adapter_config(folder).get("id2label") or {}
     numbers = [str(number) for number in range(count)]
     if names and (not isinstance(names, dict) or sorted(names) != sorted(numbers)):
         raise ValueError(f"{folder / 'config.json'}: id2label={names} does not name the {count} labels of the head")
     return count, {int(number): str(names[number]) for number in numbers} if names else None
+
+
+def _adapter_config(folder: Path) -> dict[str, Any]:
+    """What is known of the whole model beside its adapter; empty where nothing is."""
+    from lm.adapter import read_json
+
+    path = folder / "config.json"
+    return read_json(path) if path.is_file() else {}
