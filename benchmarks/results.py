@@ -31,7 +31,7 @@ from benchmarks.plan import safe
 from corpora.artefacts import atomic_file, write_atomic
 from corpora.files import read_run, write_berds, write_dpr, write_run
 from corpora.types import Question, Run
-from evaluator.labels import table_depth
+from evaluator.labels import table_depths, table_threshold
 from evaluator.types import Scores
 
 DIGITS = 12
@@ -118,7 +118,7 @@ def read_labels(folder: Path) -> pa.Table | None:
         return None
     try:
         table = pq.read_table(path, page_checksum_verification=True)
-        table_depth(table)
+        table_depths(table), table_threshold(table)
         known = table["status"].to_numpy() == "ok"
         probability = table["probability"].to_numpy()
         if (

@@ -144,6 +144,11 @@ def table_depths(table: pa.Table) -> Depths:
     return Depths(int(table.schema.metadata.get(b"full_depth", reach)), int(reach))
 
 
+def table_threshold(table: pa.Table) -> float:
+    """The highest threshold that a label table serves: that which said when a perspective is covered; else 1."""
+    return float(table.schema.metadata.get(b"threshold", 1))
+
+
 def check_metrics(table: pa.Table, metrics: Iterable[Metric], whole: int) -> None:
     """Raises ValueError where a metric would take labels that were left out for labels that are unknown.
 
@@ -177,7 +182,7 @@ def matrices(
         ValueError: The table belongs to another run or to other questions; or perspectives that were covered at the
             threshold that it was judged for may not be so at this one.
     """
-    judged_for = float(table.schema.metadata.get(b"threshold", 1))
+    judged_for = table_threshold(table)
     if threshold > judged_for:
         raise ValueError(
             f"threshold {threshold}: this run was judged until each perspective was covered at {judged_for}: judge it "

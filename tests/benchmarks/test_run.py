@@ -494,6 +494,19 @@ def test_stored_judgements_of_a_lazy_run_serve_no_metric_that_wants_more(cli, ta
     assert cli(*options, "Precision@2", "--stored-only").code == 0
 
 
+@pytest.mark.parametrize("told", [{b"depth": b"x"}, {b"full_depth": b"101"}, {b"threshold": b"high"}])
+def test_labels_that_tell_a_strange_depth_are_damaged(cli, task, run_file, tmp_path, counting, told):
+    options = ("--task", task, "--run", run_file, *LAZY)
+    cli(*options, "CoverageDepth")
+    (path,) = (tmp_path / "results").glob("*/*/*/labels.parquet")
+    table = pq.read_table(path)
+    assert table.schema.metadata == {b"depth": b"100", b"full_depth": b"0", b"threshold": b"0.5"}
+    pq.write_table(table.replace_schema_metadata({**table.schema.metadata, **told}), path)
+    outcome = cli(*options, "Precision@1")
+    assert outcome.code == 2
+    assert outcome.err == f"error: {path} is damaged: make the result anew with --overwrite\n"
+
+
 def test_a_judge_is_not_asked_for_coverage_depth_unless_it_is_named(cli, task, run_file, counting):
     judged = cli("--task", task, "--run", run_file, "--judge", "whole_words:Even", "--json").scores
     gold = cli("--task", task, "--run", run_file, "--json").scores

@@ -6,6 +6,7 @@ import csv
 import json
 import math
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -280,3 +281,33 @@ def test_a_lazily_judged_result_is_sampled_too(cli, sample, tmp_path, monkeypatc
     outcome = sample(path.parent, "--n", 80, "--output", tmp_path / "s.csv")
     assert outcome.code == 0, outcome.err
     assert "unknown" in outcome.out, "what was skipped can be drawn as well"
+
+
+def test_whole_questions_serve_the_estimates_that_need_them(sample, result, tmp_path):
+    """The file is what evaluator/question_samples.py reads: the cells that people labelled are those of the run."""
+    from benchmarks.reopen import reopen
+    from evaluator.question_samples import is_sample, whole_questions
+
+    for unit, n in (("question", 12), ("pair", 30)):
+        assert sample(result, "--unit", unit, "--n", n, "--output", tmp_path / f"{unit}.csv").code == 0
+    experiment, run = reopen(result, {}, judged=False)
+    pairs = read_pairs(tmp_path / "question.csv", unlabelled=True)
+    assert is_sample(pairs, run, experiment.questions)
+    assert not is_sample(read_pairs(tmp_path / "pair.csv", unlabelled=True), run, experiment.questions)
+    gold = experiment.qrels
+    labelled = [
+        replace(
+            each,
+            label=gold[each.pair.question.question_id]
+            .get(each.pair.perspective.perspective_id, {})
+            .get(each.pair.passage.passage_id, 0)
+            > 0,
+        )
+        for each in pairs
+    ]
+    found = whole_questions(labelled, run, experiment.questions)
+    assert (len(found.labels), found.depth) == (12, 5)
+    per_question = {row["question_id"]: row for row in csv.DictReader((result / "per_question.csv").open())}
+    for name, matrix in found.labels.items():
+        for metric in ("MRecall@5", "Precision@5", "StRecall@5"):
+            assert parse(metric).score(matrix) == pytest.approx(float(per_question[name][metric]))
