@@ -251,4 +251,7 @@ def _judge(config: RunConfig, task: Task, qrels: Qrels | None) -> Judge | None:
         return None  # nothing is judged yet
     if isinstance(task, QrelsOnly):
         raise ValueError(f"--judge {config.judge}: qrels alone hold no texts to judge: give --task")
+    if config.judge is None:
+        how = "--judge names another one, --qrels FILE gives labels"
+        warnings.warn(f"task {task.name!r} has no qrels, so the judge is mistral: {how}", stacklevel=2)
     return JUDGES.create(config.judge or "mistral", config.judge_args)

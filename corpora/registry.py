@@ -261,6 +261,9 @@ def convert(value: str, to: Any) -> object:
 def _convert_union(value: str, members: Sequence[Any]) -> object:
     if type(None) in members and value.lower() in ("none", "null"):
         return None
+    if {str, Path} <= set(members):  # a name or a place: a place where it looks like one, or is one
+        looks = "/" in value or value.startswith("~") or Path(value).is_file()
+        return convert(value, Path if looks else str)
     expected = []
     # str takes anything, so it is tried last
     for member in sorted((m for m in members if m is not type(None)), key=lambda m: m is str):

@@ -50,6 +50,7 @@ def test_what_only_says_how_to_run_is_no_identity():
         "export",
         "overwrite",
         "prefetch",
+        "tuned_anyway",
         "dry_run",
         "list",
         "json",

@@ -703,7 +703,7 @@ def test_rank_column_that_disagrees_is_a_warning(cli, task, run_file):
         (["--split", "train"], ["--split train", "dev, test, all"]),
         (["--judge", "mistrall"], ["mistrall"]),
         (["--judge", "gold", "--judge-args", "a=1"], ["--judge-args"]),
-        (["--reranker", "mmr"], ["mmr"]),
+        (["--reranker", "mmmr"], ["mmmr", "mmr"]),
         (["--run", "no-such-file"], ["no-such-file"]),
         (["--qrels", "no-such-file"], ["no-such-file"]),
         (["--corpus", "no-such-corpus"], ["no-such-corpus"]),
@@ -741,8 +741,9 @@ def test_a_task_without_qrels_asks_for_a_judge(cli, task):
     (task / "qrels.txt").unlink()
     outcome = cli("--task", task)
     assert outcome.code == 2
-    assert "--judge" in outcome.err
-    assert "--qrels" in outcome.err
+    warning, error = outcome.err.splitlines()
+    assert "so the judge is mistral: --judge names another one, --qrels FILE gives labels" in warning
+    assert "Mistral_BERDS_evaluator_full" in error
 
 
 def test_a_run_of_another_collection_is_refused_and_not_scored_0(cli, task, tmp_path):

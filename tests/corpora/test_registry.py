@@ -320,3 +320,19 @@ def test_the_extra_is_named_however_the_name_is_written(tmp_path, monkeypatch):
     for name in ("two_words", "two-words"):
         with pytest.raises(ValueError, match=r"needs 'a_package_that_nobody_has': pip install -e '\.\[more\]'$"):
             registry.load(name)
+
+
+def test_a_name_or_a_place(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "file.yaml").touch()
+    for text, expected in (
+        ("support", "support"),
+        ("folder", "folder"),
+        ("file.yaml", Path("file.yaml")),
+        ("./folder", Path("folder")),
+        ("owner/name", Path("owner/name")),
+    ):
+        assert convert(text, str | Path) == expected
+        assert convert(text, str | Path | None) == expected
+    assert convert("none", str | Path | None) is None
