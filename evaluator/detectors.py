@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 import torch
 from peft import LoraConfig, get_peft_model
 from torch.nn import functional
-from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification
+from transformers import AutoModelForCausalLM
 
 from evaluator.examples import ANSWERS, Example, answer_ids
 from evaluator.judges.readings import WORDS
@@ -60,8 +60,7 @@ class Detector(ABC):
 
     task: ClassVar[str]
     """PEFT's name of the kind of model."""
-    loader: ClassVar[Any]
-    left: ClassVar[bool]
+    left: bool
     """On which side texts are padded."""
 
     def __init__(self, folder: Path, recipe: Recipe, tokenizer: Any) -> None:
@@ -73,9 +72,8 @@ class Detector(ABC):
         self.configure()
         torch.manual_seed(recipe.seed)
         dtype = DTYPES[recipe.dtype] if recipe.lora and recipe.kind == "causal" else torch.float32
-        loader = find_classifier(self.config) if recipe.kind == "cross_encoder" else self.loader
         with quiet():
-            base, report = loader.from_pretrained(
+            base, report = self.find_class(self.config).from_pretrained(
                 folder, config=self.config, dtype=dtype, use_safetensors=True, trust_remote_code=False,
                 output_loading_info=True, **({"attn_implementation": recipe.attention} if recipe.attention else {}),
             )  # fmt: skip
@@ -88,6 +86,11 @@ class Detector(ABC):
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", FutureWarning)  # a new name in transformers 5, the old one in 4
                 self.model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+
+    @staticmethod
+    @abstractmethod
+    def find_class(config: Any) -> Any:
+        """The class of transformers that loads a model of this configuration."""
 
     @abstractmethod
     def configure(self) -> None:
@@ -137,7 +140,12 @@ class Detector(ABC):
 class CausalDetector(Detector):
     """A language model that answers a prompt with Yes or No; the loss is on the answer's tokens only."""
 
-    task, loader, left = "CAUSAL_LM", AutoModelForCausalLM, True
+    task, left = "CAUSAL_LM", True
+
+    @staticmethod
+    def find_class(config: Any) -> Any:
+        """Any causal model."""
+        return AutoModelForCausalLM
 
     def configure(self) -> None:
         """The tokens by which the judge reads an answer.
@@ -181,7 +189,12 @@ class CausalDetector(Detector):
 class CrossEncoderDetector(Detector):
     """An encoder that reads both texts, with a head of one logit (bce) or two (ce)."""
 
-    task, loader, left = "SEQ_CLS", AutoModelForSequenceClassification, False
+    task = "SEQ_CLS"
+
+    @staticmethod
+    def find_class(config: Any) -> Any:
+        """Any sequence-classification model, or one with the head that the configuration names."""
+        return find_classifier(config)
 
     def configure(self) -> None:
         """As many labels as the loss needs."""
@@ -191,8 +204,20 @@ class CrossEncoderDetector(Detector):
         self.config.label2id = {name: i for i, name in enumerate(names)}
         if self.config.pad_token_id is None:
             self.config.pad_token_id = self.tokenizer.pad_token_id
+        if self.config.pad_token_id is None:
+            raise ValueError(f"the tokenizer of {self.recipe.base_model} has no padding token: give it one and save it")
+        self.left = self.config.model_type == "xlnet"  # as in lm.cross_encoder
         if self.recipe.head != "pooled":
             self.config.pair_head = self.recipe.head
+
+    def inputs(self, examples: Sequence[Example]) -> dict[str, torch.Tensor]:
+        """See ``Detector``; some tokenizers make segment ids for models that have none."""
+        found = super().inputs(examples)
+        model = self.model.get_base_model() if self.recipe.lora else self.model
+        known = "token_type_ids" in inspect.signature(model.forward).parameters
+        if not known or getattr(self.config, "type_vocab_size", 2) < 2:
+            found.pop("token_type_ids", None)
+        return found
 
     def outcome(self, examples: Sequence[Example]) -> Outcome:
         """See ``Detector``; every answer can be read."""

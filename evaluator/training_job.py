@@ -235,7 +235,7 @@ def write_merged(recipe: Recipe, base: Path, adapter: Path, folder: Path) -> Non
         _check_free(folder)
         folder.rmdir()
     config = read_config(base if recipe.kind == "causal" else adapter)
-    loader: Callable[..., Any] = DETECTORS[recipe.kind].loader.from_pretrained
+    loader: Callable[..., Any] = DETECTORS[recipe.kind].find_class(config).from_pretrained
     with quiet():
         model = loader(base, config=config, dtype=torch.float32, use_safetensors=True, trust_remote_code=False)
         merged = merge_adapter(model, adapter)

@@ -183,6 +183,23 @@ def test_cross_encoder_losses(tmp_path: Path, bert: Path, loss: str):
     assert found.parsed.all()
 
 
+def test_models_without_segments(tmp_path: Path):
+    """The tokenizer makes segment ids, the model has none for the second text: they are left out, as in judging."""
+    bert = tiny.make_bert(tmp_path / "bert", token_types=1)
+    recipe = load_recipe(tiny.write_recipe(tmp_path, tiny.CROSS_RECIPE, bert, lora=None))
+    tokenizer = AutoTokenizer.from_pretrained(bert)
+    detector = CrossEncoderDetector(bert, recipe, tokenizer)
+    detector.model.eval()
+    detector.save(tmp_path / "saved")
+    examples = make_examples(PAIRS, recipe, tokenizer, None)
+    assert set(examples[0].row) == {"input_ids", "token_type_ids"}
+    logits = CrossEncoder(tmp_path / "saved").logits(
+        [("tree red", "house red"), ("river blue garden music", "house red")]
+    )
+    expected = torch.tensor(logits[:, 0]).sigmoid().tolist()
+    assert detector.outcome(examples).probabilities.tolist() == pytest.approx(expected, abs=1e-5)
+
+
 def test_class_weights():
     labels = [True, False, False, False]
     values = yaml.safe_load("{kind: cross_encoder, base_model: m, epochs: 1, learning_rate: 1.0e-4}")

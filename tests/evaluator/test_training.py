@@ -69,9 +69,9 @@ class Place:
     def job(self, output: Path, kind: str = "causal", **changes: object) -> Job:
         return Job(self.recipe(kind, **changes), self.pairs, output, self.dev, device="cpu")
 
-    def short(self, output: Path, **changes: object) -> Job:
+    def short(self, output: Path, kind: str = "causal", **changes: object) -> Job:
         """12 steps, evaluated after every third."""
-        return replace(self.job(output, epochs=2, **changes), pairs=self.few)
+        return replace(self.job(output, kind, epochs=2, **changes), pairs=self.few)
 
 
 @pytest.fixture(scope="module")
@@ -131,6 +131,15 @@ def test_cross_encoder_learns_and_adapter_and_merged_judge_alike(place: Place, t
     if loss == "bce":
         small = judged(Small(place.bases["cross_encoder"], adapter=tmp_path / "out", max_length=64))
         np.testing.assert_allclose(small, merged, atol=1e-5)
+
+
+def test_another_head_is_merged_as_well(place: Place, tmp_path: Path):
+    lora = tiny.CROSS_RECIPE["lora"] | {"train_also": ["classifier"]}
+    job = place.short(tmp_path / "out", "cross_encoder", head="segments", lora=lora)
+    train(replace(job, merge=tmp_path / "merged"))
+    texts = [(each.pair.passage.text, each.pair.perspective.text) for each in DEV]
+    adapter = CrossEncoder(place.bases["cross_encoder"], adapter=tmp_path / "out").logits(texts)
+    np.testing.assert_allclose(adapter, CrossEncoder(tmp_path / "merged").logits(texts), atol=1e-5)
 
 
 def test_whole_models_are_trained_too(place: Place, tmp_path: Path):

@@ -11,7 +11,6 @@ import yaml
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import (
     BertConfig,
-    BertForSequenceClassification,
     BertModel,
     MistralConfig,
     MistralForCausalLM,
@@ -80,7 +79,7 @@ def make_mistral(folder: Path, seed: int = 0) -> Path:
     return folder
 
 
-def make_bert(folder: Path, seed: int = 0, head: bool = False) -> Path:
+def make_bert(folder: Path, seed: int = 0, token_types: int = 2) -> Path:
     """An encoder of two layers, with its tokenizer."""
     names = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", *WORDS]
     tokenizer = Tokenizer(models.WordLevel({name: i for i, name in enumerate(names)}, unk_token="[UNK]"))
@@ -88,14 +87,15 @@ def make_bert(folder: Path, seed: int = 0, head: bool = False) -> Path:
     tokenizer.post_processor = processors.BertProcessing(("[SEP]", 3), ("[CLS]", 2))
     fast = PreTrainedTokenizerFast(
         tokenizer_object=tokenizer, unk_token="[UNK]", cls_token="[CLS]", sep_token="[SEP]", pad_token="[PAD]",
-        model_max_length=128,
+        model_max_length=128, model_input_names=["input_ids", "token_type_ids", "attention_mask"],
     )  # fmt: skip
     torch.manual_seed(seed)
     config = BertConfig(
         vocab_size=len(names), hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4,
         max_position_embeddings=128, initializer_range=0.3, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0,
+        type_vocab_size=token_types,
     )  # fmt: skip
-    (BertForSequenceClassification(config) if head else BertModel(config)).save_pretrained(folder)
+    BertModel(config).save_pretrained(folder)
     fast.save_pretrained(folder)
     return folder
 
