@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -78,7 +79,7 @@ def test_card_log_and_recipe(place: Path, tmp_path: Path, capsys: pytest.Capture
         content_hash(place / "dev.tsv"),
         Source(place / "base").identity,
         "Seed 3",
-        f"torch {torch.__version__}",
+        f"torch {metadata.version('torch')}",
         "1 process on cpu",
     ):
         assert wanted in card
