@@ -3,7 +3,7 @@ PYTHON ?= python3.11
 BIN := .venv/bin
 CPUS := $(shell $(PYTHON) -c 'import os; print(os.cpu_count() or 1)')
 
-.PHONY: demo test check speed clean
+.PHONY: demo test check speed gpu clean
 
 .venv/base: pyproject.toml
 	@command -v $(PYTHON) >/dev/null || { echo "$(PYTHON) is not installed: install Python 3.11, or name a later one: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 2; }
@@ -26,6 +26,11 @@ check: .venv/test  ## lint, format, types, import rules
 
 test: check  ## everything
 	$(BIN)/python -m pytest -n $(CPUS) --dist worksteal
+
+gpu: .venv/test  ## the tests that need a GPU, then the rates of encoding and judging on it
+	$(BIN)/python -m pytest -m gpu
+	$(BIN)/python tests/speed/encoding.py
+	$(BIN)/python tests/speed/judge_gpu.py
 
 speed: .venv/test  ## measure against peers, in one run
 	@for script in tests/speed/*.py; do echo "== $$script"; $(BIN)/python $$script || exit 1; done
