@@ -79,6 +79,12 @@ class RunConfig:
         "gold", "count all gold perspectives of a question (BERDS), or only those with a relevant passage (ndeval)"
     )
     stored_only: bool = _flag(False, "judge nothing: take the judgements that are stored, and count the holes")
+    labelled_pairs: str | None = _flag(
+        None,
+        "pairs that people labelled (.csv, .tsv, .jsonl): also print scores without the judge's errors",
+        "FILE",
+        identity=False,
+    )
     limit: int | None = _flag(None, "only the first so many questions", "N")
     seed: int = _flag(0, "seed of the bootstrap intervals", "N")
     k: tuple[int, ...] = _flag(
@@ -141,6 +147,10 @@ class RunConfig:
             (
                 f"--until {self.until}: --run gives the ranking already",
                 bool(self.run and self.until in ("index", "search")),
+            ),
+            (
+                f"--labelled-pairs corrects scores: leave out --until {self.until}",
+                bool(self.labelled_pairs and self.until != "score"),
             ),
             (f"--limit {self.limit}: give 1 or more", self.limit is not None and self.limit < 1),
             (f"--k {min(self.k, default=1)}: a cut-off is 1 or more", min(self.k, default=1) < 1),

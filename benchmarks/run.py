@@ -155,11 +155,18 @@ def _compute(experiment: Experiment, folder: Path, metrics: Sequence[Metric], kn
 
 
 def _print_scores(experiment: Experiment) -> None:
+    from benchmarks import corrected
     from benchmarks.results import dump
     from benchmarks.tables import report
 
+    config = experiment.config
+    pairs = corrected.people(experiment) if config.labelled_pairs else None
     scores, folder, asked = _scored(experiment)
-    _print(dump(scores).rstrip("\n") if experiment.config.json else report(scores, asked, str(folder)))
+    _print(dump(scores).rstrip("\n") if config.json else report(scores, asked, str(folder)))
+    if pairs is not None:
+        document = corrected.correct(experiment, folder, asked, pairs)
+        if not config.json:
+            _print(corrected.table(document))
 
 
 def _print(text: str) -> None:

@@ -25,12 +25,12 @@ def report(scores: Mapping[str, Any], metrics: Sequence[str], folder: str) -> st
     rows = [header]
     for name in metrics:
         entry = headline[name]
-        interval = f"[{_number(name, entry['low'])}, {_number(name, entry['high'])}]"
-        row = [name, _number(name, entry["mean"]), interval]
-        row += [_number(name, scores["groups"][group][name]["mean"]) for group in groups]
-        row += [_number(name, entry["detectable"]), *(str(entry[key]) for key in ("n", "n_undefined", "n_unjudged"))]
+        interval = f"[{shown(name, entry['low'])}, {shown(name, entry['high'])}]"
+        row = [name, shown(name, entry["mean"]), interval]
+        row += [shown(name, scores["groups"][group][name]["mean"]) for group in groups]
+        row += [shown(name, entry["detectable"]), *(str(entry[key]) for key in ("n", "n_undefined", "n_unjudged"))]
         rows.append(row)
-    lines = [_title(config, questions), *_aligned(rows), *_notes(scores)]
+    lines = [_title(config, questions), *aligned(rows), *_notes(scores)]
     return "\n".join([*lines, f"result: {folder}"])
 
 
@@ -78,13 +78,15 @@ def _notes(scores: Mapping[str, Any]) -> list[str]:
     return notes
 
 
-def _number(metric: str, value: float | None) -> str:
+def shown(metric: str, value: float | None) -> str:
+    """A value of this metric as tables print it; ``-`` where it is undefined."""
     if value is None:  # undefined
         return "-"
     return f"{value:.2f}" if metric.startswith(RANKS) else f"{100 * value:.2f}"
 
 
-def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:
+def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Lines of a table: the first column to the left, the others to the right, a rule below the header."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = [
         "  ".join(

@@ -57,7 +57,7 @@ class CorrectedScores:
         high: Upper end of it.
         naive: The mean on the judge's labels, which is the headline.
         n: Questions in the mean ``naive``.
-        n_unknown: Unknown labels down to the metric's depth.
+        n_unknown: Unknown labels that the metric consults.
     """
 
     metric: str
@@ -191,8 +191,15 @@ def naive_values(
 
 
 def unknown_labels(metric: Metric, labels: Mapping[str, Labels]) -> int:
-    """Unknown labels down to the metric's depth."""
-    return sum(int(np.count_nonzero(each[: metric.depth] == -1)) for each in labels.values())
+    """Unknown labels that a metric consults: down to its depth, or only until a perspective is covered."""
+    total = 0
+    for each in labels.values():
+        consulted = each[: metric.depth]
+        unknown = consulted == -1
+        if metric.until_covered:
+            unknown &= np.cumsum(consulted == 1, axis=0) == 0
+        total += int(np.count_nonzero(unknown))
+    return total
 
 
 def _entry(

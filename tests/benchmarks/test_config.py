@@ -42,6 +42,7 @@ def test_flags_may_not_be_abbreviated():
 def test_what_only_says_how_to_run_is_no_identity():
     how = {
         "k",
+        "labelled_pairs",
         "metrics",
         "until",
         "shard",

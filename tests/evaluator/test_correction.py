@@ -311,9 +311,17 @@ def test_questions_of_any_shape_and_unknown_labels():
     holes = corrected_scores(parse_all(["MRecall@5", "StRecall@5", "Judged@5"]), hidden, errors(), draws=40)
     assert [each.metric for each in holes.scores] == ["MRecall@5", "StRecall@5"]
     unknown = sum(int((each == -1).sum()) for each in hidden.values())
+    # Both metrics ask only until a perspective is covered: what is unknown below a support is not consulted.
+    consulted = sum(
+        int(column[i] == -1 and not (column[:i] == 1).any())
+        for each in hidden.values()
+        for column in each.T
+        for i in range(len(column))
+    )
+    assert consulted < unknown
     for before, after in zip(full.scores, holes.scores, strict=True):
         assert (before.n, after.n) == (202, 202)
-        assert (before.n_unknown, after.n_unknown) == (0, unknown)
+        assert (before.n_unknown, after.n_unknown) == (0, consulted)
         assert after.naive < before.naive - 0.05  # as if the judge had said No
         assert after.mean == pytest.approx(before.mean, abs=0.08)
         assert after.low < after.mean < after.high

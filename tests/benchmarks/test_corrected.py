@@ -1,0 +1,163 @@
+"""``--labelled-pairs``: a second line of scores, corrected by a judge's known errors, from the command line."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from benchmarks.sample import main as draw
+from corpora import demo
+from corpora.files import read_qrels
+from evaluator.pairs import read_pairs, write_pairs
+
+QRELS = Path(demo.__file__).parent / "demo" / "qrels.txt"
+JUDGE = """
+import hashlib
+from pathlib import Path
+from corpora.files import read_qrels
+from evaluator.types import Judgement
+class Noisy:
+    '''Knows the demo's qrels, misses about one support in three, and calls about one other pair in twelve a support.'''
+    def __init__(self, qrels: str):
+        self.qrels = qrels
+    def render(self, pair):
+        return f"{pair.passage.passage_id}|{pair.perspective.perspective_id}"
+    def judge(self, pairs):
+        known = {}
+        for subtopics in read_qrels(Path(self.qrels)).values():
+            for name, passages in subtopics.items():
+                known[name] = {p for p, relevance in passages.items() if relevance > 0}
+        for i, pair in enumerate(pairs):
+            chance = int(hashlib.sha256(self.render(pair).encode()).hexdigest()[:8], 16) / 2**32
+            true = pair.passage.passage_id in known.get(pair.perspective.perspective_id, ())
+            yield i, Judgement("ok", float(chance > 0.35 if true else chance < 0.08))
+class NoUse(Noisy):
+    def judge(self, pairs):
+        for i, pair in enumerate(pairs):
+            yield i, Judgement("ok", float(len(pair.passage.text) % 2))
+"""
+
+
+@pytest.fixture
+def noisy(cli, tmp_path, monkeypatch):
+    """Runs the demo with the noisy judge; the function takes further flags."""
+    (tmp_path / "noise.py").write_text(JUDGE)
+    monkeypatch.syspath_prepend(tmp_path)
+    sys.modules.pop("noise", None)
+
+    def call(*more, judge="noise:Noisy"):
+        given = ["--corpus", "demo", "--depth", "20", "--judge", judge, "--judge-args", f"qrels={QRELS}"]
+        return cli(*given, "--metrics", "Precision@5", "MRecall@5", *more)
+
+    return call
+
+
+@pytest.fixture
+def labelled(noisy, tmp_path, capsys):
+    """A file of drawn pairs with the demo's own labels; the function takes the flags of the draw."""
+    assert noisy().code == 0
+    (path,) = (tmp_path / "results").glob("*/*/*/scores.json")
+    qrels = read_qrels(QRELS)
+
+    def make(*flags: str) -> Path:
+        out = tmp_path / "people.csv"
+        out.unlink(missing_ok=True)
+        given = [str(path.parent), "--output", str(out), *flags, "--cache", str(tmp_path / "cache")]
+        assert draw(given) == 0, capsys.readouterr().err
+        capsys.readouterr()
+        pairs = read_pairs(out, unlabelled=True)
+        out.unlink()
+        write_pairs(out, [replace(each, label=true(qrels, each.pair)) for each in pairs])
+        return out
+
+    return make
+
+
+def true(qrels, pair) -> bool:
+    found = qrels[pair.question.question_id].get(pair.perspective.perspective_id, {})
+    return found.get(pair.passage.passage_id, 0) > 0
+
+
+def corrected(tmp_path: Path) -> dict:
+    (path,) = (tmp_path / "results").glob("*/*/*/error_aware.json")
+    return json.loads(path.read_text())
+
+
+def test_pairs_give_a_second_line(noisy, labelled, tmp_path, cli):
+    path = labelled("--unit", "pair", "--n", "200")
+    before = (next((tmp_path / "results").glob("*/*/*/scores.json"))).read_bytes()
+    plain = noisy()
+    found = noisy("--labelled-pairs", path)
+    assert found.code == 0, found.err
+    assert found.out.startswith(plain.out)  # the headline is as it was
+    assert "error-aware scores (modelled): a second line, not the headline" in found.out
+    assert "Assumed: the judge errs on this run as often as on the labelled pairs" in found.out
+    assert next((tmp_path / "results").glob("*/*/*/scores.json")).read_bytes() == before
+    document = corrected(tmp_path)
+    assert sorted(document["scores"]) == ["MRecall@5", "Precision@5"]
+    gold = cli("--corpus", "demo", "--depth", "20", "--json", "--metrics", "Precision@5", "MRecall@5")
+    for name, entry in document["scores"].items():
+        assert entry["low"] < entry["mean"] < entry["high"]
+        assert entry["low"] < gold.mean(name) < entry["high"]
+        row = [line.split() for line in found.out.splitlines() if line.startswith(name)][-1]
+        assert row[1] == f"{100 * entry['judged']:.2f}"
+        assert row[2] == f"{100 * entry['mean']:.2f}"
+        # A third of the supports is missed, which a better estimate must make good in part.
+        assert abs(entry["mean"] - gold.mean(name)) < abs(entry["judged"] - gold.mean(name))
+    assert noisy("--labelled-pairs", path).out == found.out  # a function of its inputs
+    assert corrected(tmp_path) == document
+    silent = noisy("--labelled-pairs", path, "--json")
+    assert json.loads(silent.out)["scores"].keys() == {"MRecall@5", "Precision@5"}
+
+
+def test_whole_questions_assume_nothing(noisy, labelled, tmp_path, cli):
+    path = labelled("--unit", "question", "--n", "24")
+    found = noisy("--labelled-pairs", path)
+    # The demo has 24 questions, fewer than the 30 that estimates from whole questions need: they count as pairs.
+    assert found.code == 0, found.err
+    assert corrected(tmp_path)["method"] == "modelled"
+
+
+def test_pairs_without_labels_are_left_out_and_too_few_are_refused(noisy, labelled, tmp_path):
+    path = labelled("--unit", "pair", "--n", "200")
+    pairs = read_pairs(path)
+    path.unlink()
+    write_pairs(path, [replace(each, label=each.label if i < 40 else None) for i, each in enumerate(pairs)])
+    found = noisy("--labelled-pairs", path)
+    assert found.code == 2
+    assert "Precision@5" in found.out  # the headline is printed
+    assert found.err.count("\n") == 1
+    assert found.err.startswith("error: no error-aware scores: ")
+    assert "labelled supports, expected 30: label more" in found.err
+    assert not list((tmp_path / "results").glob("*/*/*/error_aware.json"))
+
+
+def test_a_judge_that_says_nothing_is_refused(noisy, labelled, tmp_path):
+    path = labelled("--unit", "pair", "--n", "200")
+    found = noisy("--labelled-pairs", path, judge="noise:NoUse")
+    assert (found.code, found.err.count("\n")) == (2, 1)
+    assert "the judge's Youden index on the labelled pairs is" in found.err
+
+
+def test_mistakes_are_refused_before_anything_is_judged(cli, noisy, labelled, tmp_path):
+    path = labelled("--unit", "pair", "--n", "60")
+    gold = cli("--corpus", "demo", "--labelled-pairs", path)
+    assert (gold.code, gold.out) == (2, "")
+    assert "--labelled-pairs measures a judge's errors, and gold labels have no judge" in gold.err
+    for flags, message in (
+        (["--labelled-pairs", tmp_path / "none.csv"], "--labelled-pairs"),
+        (["--labelled-pairs", path, "--until", "judge"], "--labelled-pairs corrects scores: leave out --until judge"),
+        (["--labelled-pairs", path, "--qrels", QRELS, "--perspectives", "relevant"], "leave out --perspectives"),
+    ):
+        found = noisy(*flags)
+        assert (found.code, found.out) == (2, "")
+        assert found.err.count("\n") == 1
+        assert message in found.err
+    path.write_text("question,document\nWhy?,Because.\n")
+    found = noisy("--labelled-pairs", path)
+    assert (found.code, found.out) == (2, "")
+    assert "people.csv" in found.err
