@@ -64,5 +64,5 @@ def interval(draws: Floats) -> Floats:
     ends = np.full((len(draws), 2), np.nan)
     for i, row in enumerate(draws):
         if not np.isnan(row).all():
-            ends[i] = np.nanpercentile(row, (2.5, 97.5))
+            ends[i] = np.nanpercentile(row, (2.5, 97.5), method="weibull")
     return ends

@@ -11,6 +11,8 @@ from __future__ import annotations
 import argparse
 import json
 import multiprocessing
+import re
+from collections import Counter, defaultdict
 from pathlib import Path
 
 import numpy as np
@@ -48,31 +50,45 @@ def clustered(middle, question, column, row=0.0, m=2):
 
 def perspectrum():
     """Real labels: the best five passages by BM25 for 173 questions of Perspectrum, pro against contra."""
-    import bm25s
-    import Stemmer
-
     questions = [json.loads(line) for line in (PERSPECTRUM / "questions.jsonl").open()]
     corpus = [json.loads(line) for line in (PERSPECTRUM / "corpus.jsonl").open()]
     supports = {tuple(line.split()[:3]) for line in (PERSPECTRUM / "qrels.txt").open() if int(line.split()[3]) > 0}
-    tokens = {"stopwords": "en", "stemmer": Stemmer.Stemmer("english"), "show_progress": False}
-    index = bm25s.BM25()
-    index.index(bm25s.tokenize([each["text"] for each in corpus], **tokens), show_progress=False)
-    texts = bm25s.tokenize([each["question"] for each in questions], **tokens)
-    found, _ = index.retrieve(texts, k=K, show_progress=False)
+    best = bm25([each["text"] for each in corpus])
     matrices = []
-    for question, ranking in zip(questions, found, strict=True):
+    for question in questions:
         sides = [
             [each["perspective_id"] for each in question["perspectives"] if each["stance"] == stance]
             for stance in ("supporting", "opposing")
         ]
-        rows = [
-            [any((question["question_id"], p, corpus[i]["_id"]) in supports for p in side) for side in sides]
-            for i in ranking
-        ]
         if all(sides):
-            matrices.append(rows)
+            matrices.append(
+                [
+                    [any((question["question_id"], p, corpus[i]["_id"]) in supports for p in side) for side in sides]
+                    for i in best(question["question"])
+                ]
+            )
     population = np.array(matrices, dtype=np.int8)
     return lambda n, random: population[random.integers(0, len(population), n)]
+
+
+def bm25(texts, k1=0.9, b=0.4):
+    """The places of the best K texts for a question (a search library's threads do not outlive a fork)."""
+    counts = [Counter(re.findall(r"\w+", text.lower())) for text in texts]
+    lengths = np.array([sum(each.values()) for each in counts])
+    postings = defaultdict(list)
+    for i, each in enumerate(counts):
+        for word, count in each.items():
+            postings[word].append((i, count))
+
+    def best(question):
+        scores = np.zeros(len(texts))
+        for word in set(re.findall(r"\w+", question.lower())) & set(postings):
+            places, found = np.array(postings[word]).T
+            idf = np.log(1 + (len(texts) - len(places) + 0.5) / (len(places) + 0.5))
+            scores[places] += idf * found / (found + k1 * (1 - b + b * lengths[places] / lengths.mean()))
+        return np.argsort(-scores, kind="stable")[:K]
+
+    return best
 
 
 def plain_judge(true, random, sensitivity=SENSITIVITY, specificity=SPECIFICITY):
