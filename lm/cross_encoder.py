@@ -188,6 +188,10 @@ class CrossEncoder:
         known = "token_type_ids" in inspect.signature(model.forward).parameters
         # Some tokenizers make them for models that have none.
         pairs.token_types &= known and getattr(config, "type_vocab_size", 2) > 1
+        if getattr(config, "pair_head", None) and not pairs.token_types:
+            raise ValueError(
+                f"pair_head={config.pair_head}: it needs segment ids, and the tokenizer in {folder} gives none"
+            )
         replicas = spread(model, devices)
         for replica in replicas:
             for name in HEADS:

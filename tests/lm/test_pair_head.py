@@ -6,8 +6,10 @@ from pathlib import Path
 
 import pytest
 import torch
+import transformers
 from transformers import BertConfig
 
+from lm.cross_encoder import CrossEncoder
 from lm.pair_head import COSINE, OFFSET, PairClassifier, SegmentHead, find_classifier
 
 
@@ -84,3 +86,18 @@ def test_the_two_vectors_are_told_apart() -> None:
 def test_refuses_heads_that_a_model_cannot_have(config: BertConfig) -> None:
     with pytest.raises(ValueError, match="pair_head="):
         find_classifier(config)
+
+
+def test_a_tokenizer_without_segment_ids_is_refused_in_one_line(tmp_path: Path) -> None:
+    folder = tiny.make_bert(tmp_path / "bert")
+    found = transformers.AutoTokenizer.from_pretrained(folder)
+    found.model_input_names = ["input_ids", "attention_mask"]
+    torch.manual_seed(0)
+    config = BertConfig.from_pretrained(folder, num_labels=1, pair_head="segments")
+    PairClassifier(config).save_pretrained(folder)
+    assert len(CrossEncoder(folder, device="cpu").logits([("red house", "blue tree")])) == 1
+    found.save_pretrained(folder)
+    with pytest.raises(
+        ValueError, match="pair_head=segments: it needs segment ids, and the tokenizer in .* gives none"
+    ):
+        CrossEncoder(folder, device="cpu").logits([("red house", "blue tree")])
