@@ -26,9 +26,10 @@ from tqdm import tqdm
 
 from corpora.fingerprint import digest
 from corpora.types import Query
-from lm.chat import Chat, ChatAnswer, ChatRequest, Prices, Server, make_chat
+from lm.chat import ChatAnswer, ChatRequest
 from lm.ledger import Estimate
 from lm.prompts import Prompt, load_prompt
+from lm.served import Served, TokensName
 from lm.server import OPENAI
 from lm.structured import without_thought
 from retrievers.expansion import Form, expanded, warn_of_empty
@@ -54,7 +55,7 @@ PLAIN: Mapping[str, Any] = {"type": "object", "additionalProperties": {"type": "
 """Of any other prompt, the authors' for one: name -> text."""
 
 
-class Written:
+class Written(Served):
     """What expanders that ask a model have in common.
 
     Args:
@@ -83,10 +84,6 @@ class Written:
     """
 
     version: ClassVar[int] = 1
-    runtime_args: ClassVar[tuple[str, ...]] = (
-        "base_url", "api_key_env", "usd_per_million_input", "usd_per_million_output", "concurrency",
-        "requests_per_minute", "tokens_per_minute", "timeout_s", "retries",
-    )  # fmt: skip
     own_prompt: ClassVar[str]
     own_form: ClassVar[Form]
 
@@ -103,7 +100,7 @@ class Written:
         temperature: float | None = 0.0,
         seed: int | None = 0,
         max_tokens: int = 2048,
-        max_tokens_name: Literal["max_tokens", "max_completion_tokens"] = "max_tokens",
+        max_tokens_name: TokensName = "max_tokens",
         family: str | None = None,
         usd_per_million_input: float | None = None,
         usd_per_million_output: float | None = None,
@@ -113,30 +110,27 @@ class Written:
         timeout_s: float = 120.0,
         retries: int = 6,
     ) -> None:
-        self.model, self.base_url, self.api_key_env, self.identity = model, base_url, api_key_env, identity
+        super().__init__(
+            model=model,
+            base_url=base_url,
+            api_key_env=api_key_env,
+            identity=identity,
+            temperature=temperature,
+            seed=seed,
+            max_tokens=max_tokens,
+            max_tokens_name=max_tokens_name,
+            usd_per_million_input=usd_per_million_input,
+            usd_per_million_output=usd_per_million_output,
+            concurrency=concurrency,
+            requests_per_minute=requests_per_minute,
+            tokens_per_minute=tokens_per_minute,
+            timeout_s=timeout_s,
+            retries=retries,
+        )
         if samples < 1 or (samples > 1 and seed is None):
             raise ValueError(f"samples={samples}, seed={seed}: expected at least one, and a seed to tell several apart")
         self.prompt, self.form, self.samples, self.question = prompt, form, samples, question
-        self.temperature, self.seed, self.max_tokens = temperature, seed, max_tokens
-        self.max_tokens_name = max_tokens_name
         self.family = family
-        self.usd_per_million_input, self.usd_per_million_output = usd_per_million_input, usd_per_million_output
-        self.concurrency, self.retries, self.timeout_s = concurrency, retries, timeout_s
-        self.requests_per_minute, self.tokens_per_minute = requests_per_minute, tokens_per_minute
-        Server(base_url, api_key_env, concurrency, requests_per_minute, tokens_per_minute, timeout_s, retries)
-
-    @cached_property
-    def client(self) -> Chat:
-        """Asks the server, and keeps its answers."""
-        limits = (self.concurrency, self.requests_per_minute, self.tokens_per_minute, self.timeout_s, self.retries)
-        return make_chat(
-            self.model,
-            Server(self.base_url, self.api_key_env, *limits),
-            Prices(self.usd_per_million_input, self.usd_per_million_output),
-            identity=self.identity,
-            max_tokens_name=self.max_tokens_name,
-            structured="json_schema" if self._schema is SCHEMA else "none",
-        )
 
     @cached_property
     def fingerprint(self) -> str:
@@ -176,6 +170,10 @@ class Written:
     @property
     def _schema(self) -> Mapping[str, Any] | None:
         return None
+
+    @property
+    def _structured(self) -> Literal["json_schema", "none"]:
+        return "json_schema" if self._schema is SCHEMA else "none"
 
     def _requests(self, queries: Sequence[Query]) -> list[ChatRequest]:
         return [
