@@ -214,7 +214,7 @@ def _search(experiment: Experiment, folder: Path, part: tuple[int, int] | None =
 
 def _rerank(experiment: Experiment, step: int, run: Run, folder: Path, part: tuple[int, int] | None = None) -> None:
     reranker, name = experiment.rerankers[step], experiment.config.reranker[step]
-    pool_of = _pools(experiment, reranker, run)
+    pool_of = pool_maker(experiment, reranker, run)
     groups: dict[str, list[Question]] = {}
     for question in experiment.searched:
         groups.setdefault(question.group, []).append(question)
@@ -239,7 +239,7 @@ def oracle_labels(experiment: Experiment, question: Question, ranking: Ranking) 
     return matrices(table, run, [question])[question.question_id]
 
 
-def _pools(experiment: Experiment, reranker: Reranker, run: Run) -> Callable[[Question], Pool]:
+def pool_maker(experiment: Experiment, reranker: Reranker, run: Run) -> Callable[[Question], Pool]:
     """The function that makes the pool of a question for a reranker."""
     texts, oracle = passages(experiment), bool(getattr(reranker, "oracle", False))
     raw = search(experiment) if getattr(reranker, "aspect_rankings", False) else {}

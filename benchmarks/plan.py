@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -156,12 +156,18 @@ def safe(name: str) -> str:
     return re.sub(r"[^A-Za-z0-9._+-]+", "-", name).strip("-.") or "unnamed"
 
 
-def plan(experiment: Experiment, metrics: Collection[str], judging: Callable[[], Step]) -> list[Step]:
+def plan(
+    experiment: Experiment,
+    metrics: Collection[str],
+    reranking: Callable[[], Sequence[Step]],
+    judging: Callable[[], Step],
+) -> list[Step]:
     """What a run would do, stage by stage, and what of it is done already.
 
     Args:
         experiment: What is asked for.
         metrics: Names of the metrics that are asked for.
+        reranking: Says what each reranker takes, once the rankings are there.
         judging: Says what there is to judge, once the rankings are there.
     """
     pending = getattr(experiment.corpus, "pending", None)
@@ -182,8 +188,9 @@ def plan(experiment: Experiment, metrics: Collection[str], judging: Callable[[],
     search = _search_step(experiment)
     if not search.done:
         return [*first, *_index_step(experiment, experiment.corpus), search, *_later(experiment)[1:]]
-    reranking = [Step("rerank", finished, f"reranker {name}") for name in experiment.config.reranker]
-    return [*first, search, *reranking, judging(), Step("score", finished, f"result in {folder}")]
+    done = [Step("rerank", True, f"reranker {name}") for name in experiment.config.reranker]
+    reranks = done if finished else reranking()
+    return [*first, search, *reranks, judging(), Step("score", finished, f"result in {folder}")]
 
 
 def _expand_step(experiment: Experiment) -> list[Step]:

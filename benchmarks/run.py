@@ -177,6 +177,7 @@ def _print(text: str) -> None:
 
 
 def _print_plan(experiment: Experiment) -> None:
+    from benchmarks.forecast import rerank_steps
     from benchmarks.plan import Step, plan
     from benchmarks.scoring import chosen_metrics, count_stored, label_depths
 
@@ -199,7 +200,7 @@ def _print_plan(experiment: Experiment) -> None:
         what = f"judge {experiment.config.judge}: {pairs}{cost}"
         return Step("judge", needed == stored, what)
 
-    steps = plan(experiment, [metric.name for metric in metrics], judging)
+    steps = plan(experiment, [metric.name for metric in metrics], lambda: rerank_steps(experiment), judging)
     lines = [f"{step.stage:7} {'done ' if step.done else 'to do'}  {step.what}" for step in steps]
     _print("\n".join([*lines, f"metrics        {' '.join(metric.name for metric in metrics)}"]))
 

@@ -10,6 +10,7 @@ RERANKERS: Registry[Reranker] = Registry(
         "dpp": "rerankers.dpp:DPP",
         "facility_location": "rerankers.facility_location:FacilityLocation",
         "ia_select": "rerankers.ia_select:IASelect",
+        "listwise": "rerankers.listwise:Listwise",
         "mmr": "rerankers.mmr:MMR",
         "oracle": "rerankers.oracle:Oracle",
         "pm2": "rerankers.pm2:PM2",
@@ -17,7 +18,7 @@ RERANKERS: Registry[Reranker] = Registry(
         "vrsd": "rerankers.vrsd:VRSD",
         "xquad": "rerankers.xquad:XQuAD",
     },
-    extras={"cross_encoder": "dense"},
+    extras={"cross_encoder": "dense", "listwise": "llm"},
 )
 
 __all__ = ["RERANKERS", "Reranker"]

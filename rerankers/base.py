@@ -17,7 +17,8 @@ class Reranker(Protocol):
 
     Optional class attributes: ``version``, ``runtime_args`` (as for retrievers), ``oracle: ClassVar[bool]`` (True: the
     pools carry labels, and every table says so), ``aspects: ClassVar[bool]`` (True: the pools must carry aspects,
-    the queries that an expander wrote) and ``aspect_rankings: bool`` (True: the retriever's rankings of them too).
+    the queries that an expander wrote), ``aspect_rankings: bool`` (True: the retriever's rankings of them too) and a
+    method ``estimate(pools)``, whose ``str`` tells ``--dry-run`` what reranking these pools would take.
     """
 
     def rerank(self, pools: Sequence[Pool]) -> list[Ranking]:
