@@ -94,7 +94,8 @@ def test_a_tokenizer_without_segment_ids_is_refused_in_one_line(tmp_path: Path) 
     found = transformers.AutoTokenizer.from_pretrained(folder)
     found.model_input_names = ["input_ids", "attention_mask"]
     torch.manual_seed(0)
-    config = BertConfig.from_pretrained(folder, num_labels=1, pair_head="segments")
+    config = BertConfig.from_pretrained(folder, num_labels=1)
+    config.pair_head = "segments"
     PairClassifier(config).save_pretrained(folder)
     assert len(CrossEncoder(folder, device="cpu").logits([("red house", "blue tree")])) == 1
     found.save_pretrained(folder)
