@@ -58,6 +58,12 @@ class RunConfig:
     expand_for: Literal["search", "aspects", "both"] = _flag(
         "search", "what the expander's queries are for: searching, rerankers' aspects, or both"
     )
+    with_duplicates: bool = _flag(
+        False,
+        "also show the scores of the expander's rankings merged with duplicates, as the code of BERDS does; for "
+        "comparison, the run holds each passage once",
+        identity=False,
+    )
     depth: int = _flag(100, "passages kept per question", "N")
     reranker: tuple[str, ...] = _flag((), "names or module:Class, one after the other (default: none)", "NAME")
     reranker_args: tuple[str, ...] = _flag(
@@ -130,6 +136,18 @@ class RunConfig:
             (
                 "--expander-args and --expand-for need --expander",
                 self.expander is None and bool(self.expander_args or self.expand_for != "search"),
+            ),
+            (
+                "--with-duplicates compares how an expander's rankings are merged: it needs --expander for search, "
+                "--merge round_robin, no --reranker, and the scores (no --until)",
+                self.with_duplicates
+                and (
+                    self.expander is None
+                    or self.expand_for == "aspects"
+                    or self.merge != "round_robin"
+                    or bool(self.reranker)
+                    or self.until != "score"
+                ),
             ),
             (
                 "--expander writes queries for questions: leave out --query",

@@ -71,12 +71,17 @@ def retrieved(experiment: Experiment) -> Run:
     if experiment.run_path is not None:
         run = experiment.given.run
         return {q.question_id: run.get(q.question_id, ())[:depth] for q in experiment.searched}
+    merge = MERGES[experiment.config.merge]
+    return {question_id: merge(rankings, depth) for question_id, rankings in unmerged(experiment).items()}
+
+
+def unmerged(experiment: Experiment) -> dict[str, list[Ranking]]:
+    """question_id -> the raw rankings of its queries, in the queries' order."""
     raw = search(experiment)
     lists: dict[str, list[Ranking]] = {question.question_id: [] for question in experiment.searched}
     for query in experiment.merged_queries:
         lists[query.question_id].append(raw.get(query.query_id, ()))
-    merge = MERGES[experiment.config.merge]
-    return {question_id: merge(rankings, depth) for question_id, rankings in lists.items()}
+    return lists
 
 
 def final_run(experiment: Experiment) -> Run:

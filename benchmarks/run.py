@@ -155,7 +155,7 @@ def _compute(experiment: Experiment, folder: Path, metrics: Sequence[Metric], kn
 
 
 def _print_scores(experiment: Experiment) -> None:
-    from benchmarks import corrected
+    from benchmarks import corrected, duplicates
     from benchmarks.results import dump
     from benchmarks.tables import report
 
@@ -163,6 +163,10 @@ def _print_scores(experiment: Experiment) -> None:
     pairs = corrected.people(experiment) if config.labelled_pairs else None
     scores, folder, asked = _scored(experiment)
     _print(dump(scores).rstrip("\n") if config.json else report(scores, asked, str(folder)))
+    if config.with_duplicates:
+        compared = duplicates.compare(experiment, folder, asked)
+        if not config.json:
+            _print(duplicates.table(compared, scores))
     if pairs is not None:
         document = corrected.correct(experiment, folder, asked, pairs)
         if not config.json:

@@ -165,7 +165,7 @@ def score(
     questions, data = experiment.scored, labelled(experiment, run, table)
     values = question_values(metrics, data.labels, pools=data.pools, stances=data.stances)
     groups = {question.question_id: question.group for question in questions}
-    overall = _summaries(experiment, metrics, values, groups)
+    overall = summaries(experiment, metrics, values, groups)
     m_of_question = {name: matrix.shape[1] for name, matrix in data.labels.items()}
     document: dict[str, object] = {
         "schema_version": SCHEMA_VERSION,
@@ -184,16 +184,16 @@ def score(
         document["groups"] = {
             name: {
                 each.metric: score_entry(each)
-                for each in _summaries(experiment, metrics, values, {q: g for q, g in groups.items() if g == name})
+                for each in summaries(experiment, metrics, values, {q: g for q, g in groups.items() if g == name})
             }
             for name in names
         }
-        macro = _summaries(experiment, metrics, values, groups, macro=True)
+        macro = summaries(experiment, metrics, values, groups, macro=True)
         document["macro"] = {each.metric: score_entry(each) for each in macro}
     return document, overall, m_of_question
 
 
-def _summaries(
+def summaries(
     experiment: Experiment,
     metrics: Sequence[Metric],
     values: Mapping[str, Mapping[str, Value]],

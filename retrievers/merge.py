@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import pairwise
+from itertools import islice, pairwise
 from typing import TypeAlias
 
 from corpora.types import Hit, Ranking
@@ -39,6 +39,17 @@ def round_robin(rankings: Sequence[Ranking], k: int) -> Ranking:
                 merged.setdefault(ranking[rank].passage_id)
     chosen = list(merged)[:k]
     return tuple(Hit(passage_id, float(len(chosen) - i)) for i, passage_id in enumerate(chosen))
+
+
+def with_duplicates(rankings: Sequence[Ranking], k: int) -> tuple[str, ...]:
+    """The ids of the first k passages of ``round_robin`` that keeps what several rankings have: for comparison only.
+
+    So the code of BERDS merges expansions, against its paper (https://arxiv.org/abs/2409.18110). It is no ranking, for
+    that has each passage once, and can become no run.
+    """
+    deepest = max((len(ranking) for ranking in rankings), default=0)
+    taken = (ranking[rank].passage_id for rank in range(deepest) for ranking in rankings if rank < len(ranking))
+    return tuple(islice(taken, k))
 
 
 def reciprocal_rank_fusion(rankings: Sequence[Ranking], k: int, constant: float = 60) -> Ranking:

@@ -52,6 +52,7 @@ def test_what_only_says_how_to_run_is_no_identity():
         "overwrite",
         "prefetch",
         "tuned_anyway",
+        "with_duplicates",
         "dry_run",
         "list",
         "json",

@@ -139,6 +139,36 @@ def test_expansions_are_written_once(tmp_path, plugins):
     assert plugins.CALLS.count("expand") == 2
 
 
+def test_duplicates_are_compared_and_never_written(tmp_path, plugins, capsys):
+    # "cats scratch" finds a1 a2 a3, "cats clean" the same: a1 a1 a2 a2 a3 a3 with duplicates. q2 stays: b1 b2.
+    # a1 and a2 support one perspective of q1 each, b1 one of two of q2. Means over q1 and q2:
+    # MRecall@2: (1 + 0) / 2 and (0 + 0) / 2; Precision@3: (2/3 + 1/3) / 2 and (3/3 + 1/3) / 2
+    expansions = tmp_path / "expansions.jsonl"
+    texts = ("cats scratch", "cats clean")
+    expansions.write_text("".join(json.dumps({"question_id": "q1", "text": text}) + "\n" for text in texts))
+    arguments = ("--expander-args", f"path={expansions}", "form=perspective")
+    metrics = ("--metrics", "MRecall@2", "Precision@3", "alpha_nDCG@2")
+    given = ("--expander", "file", *arguments, "--split", "test", *metrics)
+    assert ranked(tmp_path, *given)["q1"] == ["a1", "a2", "a3"]
+    plain = {path.name: path.read_bytes() for path in (tmp_path / "results").rglob("*") if path.is_file()}
+    capsys.readouterr()
+    assert ranked(tmp_path, *given, "--with-duplicates")["q1"] == ["a1", "a2", "a3"]
+    out = capsys.readouterr().out
+    title, header, _, *rows, note = out[out.index("with duplicates,") :].splitlines()
+    assert title.endswith("a comparison, not the headline, and in no run file")
+    assert header.split()[:3] == ["metric", "each", "once"]
+    assert [row.split()[:3] for row in rows] == [["MRecall@2", "50.00", "0.00"], ["Precision@3", "50.00", "66.67"]]
+    assert note == "3 of 8 passages in these lists are repetitions."
+    left = {path.name: path.read_bytes() for path in (tmp_path / "results").rglob("*") if path.is_file()}
+    compared = json.loads(left.pop("with_duplicates.json"))
+    changed = {name for name in plain if left[name] != plain[name]}
+    assert (left.keys(), changed) == (plain.keys(), {"provenance.json"})  # --export adds an entry
+    assert compared["scores"].keys() == {"MRecall@2", "Precision@3"}
+    assert (compared["passages"], compared["repeated"], "macro" in compared) == (8, 3, False)
+    ranked(tmp_path, *given, "--with-duplicates", "--depth", "3")
+    assert "1 of 5 passages in these lists are repetitions." in capsys.readouterr().out
+
+
 def test_until_expand_and_the_plan(tmp_path, plugins, capsys):
     task = tmp_path / "task"
     write_task(task)
@@ -230,6 +260,9 @@ def test_arguments_go_to_the_reranker_that_has_them(plugins):
         ((*VIEWS, "--query", "supporting"), "leave out --query"),
         ((*VIEWS, "--run", "x.trec"), "an --expander is then for --expand-for aspects only"),
         (("--until", "expand"), "--until expand: no --expander is given"),
+        (("--with-duplicates",), "it needs --expander for search, --merge round_robin, no --reranker"),
+        ((*VIEWS, "--with-duplicates", "--merge", "rrf"), "it needs --expander for search, --merge round_robin"),
+        ((*VIEWS, "--with-duplicates", "--reranker", "views_plugins:Backwards"), "no --reranker"),
         ((*VIEWS, "--until", "expand", "--shard", "1/2"), "an expander gets all queries at once"),
         (("--reranker", "xquad"), "reranker 'xquad' needs aspects: give --expander, and --expand-for aspects"),
         ((*VIEWS, "--reranker", "xquad"), "reranker 'xquad' needs aspects"),

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from corpora.types import Hit
-from retrievers.merge import MERGES, best_score, reciprocal_rank_fusion, round_robin, weighted_sum
+from retrievers.merge import MERGES, best_score, reciprocal_rank_fusion, round_robin, weighted_sum, with_duplicates
 
 
 def ranking(**scores):
@@ -33,6 +33,21 @@ def rankings(draw, ties_by_id=True, least=1):
         hits = tuple(Hit(name, score) for name, score in zip(names, scores, strict=True))
         many.append(ordered(hits) if ties_by_id else hits)
     return many
+
+
+def test_with_duplicates_by_hand():
+    assert with_duplicates([A, B], 9) == ("a", "c", "b", "d", "c", "a")
+    assert with_duplicates([A, A[:1], B], 5) == ("a", "a", "c", "b", "d")
+    assert with_duplicates([A], 2) == ("a", "b")
+    assert with_duplicates([], 2) == ()
+
+
+@given(rankings(), st.integers(1, 20))
+def test_the_first_of_a_list_with_duplicates_are_the_first_of_round_robin(given_, k):
+    once = [hit.passage_id for hit in round_robin(given_, 100)]
+    distinct = list(dict.fromkeys(with_duplicates(given_, k)))
+    assert distinct == once[: len(distinct)]
+    assert len(with_duplicates(given_, k)) == min(k, sum(map(len, given_)))
 
 
 def test_round_robin_by_hand():
