@@ -184,6 +184,14 @@ def write_provenance(folder: Path, entry: Mapping[str, object]) -> None:
     write_atomic(path, json.dumps({"history": [*history, entry]}, indent=2, sort_keys=True, default=str) + "\n")
 
 
+def ledgers(experiment: Experiment) -> dict[str, object]:
+    """Requests, tokens and cost of the plug-ins that asked a language model's server in this process."""
+    plugins: dict[str, object] = {"expander": experiment.expander, "judge": experiment.judge}
+    plugins |= {f"reranker {i}": each for i, each in enumerate(experiment.rerankers, 1)}
+    found = {name: getattr(plugin, "ledger", None) for name, plugin in plugins.items()}
+    return {name: ledger for name, ledger in found.items() if ledger is not None}
+
+
 def surroundings() -> dict[str, object]:
     """Date, host, code revision and package versions, for provenance.json."""
     return {

@@ -146,6 +146,7 @@ def _compute(experiment: Experiment, folder: Path, metrics: Sequence[Metric], kn
             "cost_usd": counts.cost_usd,
         }
         entry = {"judging": judging, "seconds": round(time.time() - started, 3), "metrics": names}
+        entry["ledgers"] = results.ledgers(experiment)
         results.write_provenance(folder, {**entry, **results.surroundings(), "command": sys.argv})
         for path in experiment.config.export:
             results.export(Path(path).expanduser(), experiment, run)

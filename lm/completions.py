@@ -16,7 +16,7 @@ import math
 import threading
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
@@ -98,6 +98,11 @@ class CompletionsServer:
         self.report = Report()
         self.endpoint = Endpoint(self.server, Ledger())
         self._lock = threading.Lock()
+
+    @property
+    def took(self) -> dict[str, object]:
+        """What scoring took in this process, and what the server did not tell, for provenance.json."""
+        return {**self.endpoint.ledger.as_dict(), **asdict(self.report)}
 
     @cached_property
     def fingerprint(self) -> str:

@@ -89,6 +89,12 @@ class Served:
         )
 
     @property
+    def ledger(self) -> dict[str, int | float | None] | None:
+        """What this plug-in took in this process, for provenance.json; None where it has asked nothing."""
+        client: Chat | None = self.__dict__.get("client")
+        return None if client is None else client.ledger.as_dict()
+
+    @property
     def _structured(self) -> Literal["json_schema", "none"]:
         """How a schema is sent, where requests have one."""
         return "none"

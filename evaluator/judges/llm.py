@@ -15,14 +15,15 @@ import json
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 from corpora.fingerprint import digest
 from evaluator.judges.yes_no import read_judgement
 from evaluator.types import Judgement, Pair, document
-from lm.chat import Chat, ChatRequest, Prices, Server, make_chat
+from lm.chat import ChatRequest
 from lm.ledger import Estimate, estimated_tokens
 from lm.prompts import Message, Prompt, load_prompt
+from lm.served import Served, TokensName
 from lm.server import LOCAL, OPENAI
 
 TOP_LOGPROBS = 5
@@ -31,7 +32,7 @@ TYPICAL = {"passage": "x" * 620, "perspective": "x" * 80, "question": "x" * 80}
 """A pair of usual length, to tell a price beforehand: 100 words, and a sentence."""
 
 
-class Llm:
+class Llm(Served):
     """Asks a language model whether the passage supports the perspective.
 
     The probability is that of Yes against No at the first word of the answer, where the server gives
@@ -61,10 +62,6 @@ class Llm:
     """
 
     version: ClassVar[int] = 1
-    runtime_args: ClassVar[tuple[str, ...]] = (
-        "base_url", "api_key_env", "usd_per_million_input", "usd_per_million_output", "concurrency",
-        "requests_per_minute", "tokens_per_minute", "timeout_s", "retries",
-    )  # fmt: skip
 
     def __init__(
         self,
@@ -77,7 +74,7 @@ class Llm:
         temperature: float | None = 0.0,
         seed: int | None = 0,
         max_tokens: int = 16,
-        max_tokens_name: Literal["max_tokens", "max_completion_tokens"] = "max_tokens",
+        max_tokens_name: TokensName = "max_tokens",
         usd_per_million_input: float | None = None,
         usd_per_million_output: float | None = None,
         concurrency: int = 16,
@@ -86,21 +83,24 @@ class Llm:
         timeout_s: float = 120.0,
         retries: int = 6,
     ) -> None:
-        self.model, self.base_url, self.api_key_env, self.identity = model, base_url, api_key_env, identity
-        self.prompt, self.logprobs, self.temperature, self.seed = prompt, logprobs, temperature, seed
-        self.max_tokens, self.max_tokens_name = max_tokens, max_tokens_name
-        self.usd_per_million_input, self.usd_per_million_output = usd_per_million_input, usd_per_million_output
-        self.concurrency, self.retries, self.timeout_s = concurrency, retries, timeout_s
-        self.requests_per_minute, self.tokens_per_minute = requests_per_minute, tokens_per_minute
-        self._prices = Prices(usd_per_million_input, usd_per_million_output)
-        limits = (concurrency, requests_per_minute, tokens_per_minute, timeout_s, retries)
-        self._server = Server(base_url, api_key_env, *limits)
-
-    @cached_property
-    def client(self) -> Chat:
-        """Asks the model, and keeps its answers; its ledger tells what they took."""
-        more = {"identity": self.identity, "max_tokens_name": self.max_tokens_name}
-        return make_chat(self.model, self._server, self._prices, **more)
+        super().__init__(
+            model=model,
+            base_url=base_url,
+            api_key_env=api_key_env,
+            identity=identity,
+            temperature=temperature,
+            seed=seed,
+            max_tokens=max_tokens,
+            max_tokens_name=max_tokens_name,
+            usd_per_million_input=usd_per_million_input,
+            usd_per_million_output=usd_per_million_output,
+            concurrency=concurrency,
+            requests_per_minute=requests_per_minute,
+            tokens_per_minute=tokens_per_minute,
+            timeout_s=timeout_s,
+            retries=retries,
+        )
+        self.prompt, self.logprobs = prompt, logprobs
 
     @cached_property
     def fingerprint(self) -> str:

@@ -132,6 +132,11 @@ class Mistral:
                     "commit as revision, or revision=main to take what is there"
                 )
 
+    @property
+    def ledger(self) -> dict[str, object] | None:
+        """What the server was asked in this process, for provenance.json; None for a model on this machine."""
+        return None if self.server is None else self._model.took  # type: ignore[union-attr]
+
     def prefetch(self) -> None:
         """Downloads prompt, model and adapter, as far as they are not cached."""
         load_prompt(self._prompt_name)

@@ -261,6 +261,11 @@ def test_a_whole_run_and_no_trace_of_the_key(tmp_path, monkeypatch, capsys):
     assert json.loads(second.out)["scores"]["Precision@3"]["mean"] == pytest.approx((1 + 2 / 3) / 2)
     files = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
     assert {"labels.parquet", "provenance.json", "scores.json"} <= {path.name for path in files}
+    (made,) = (data for path, data in files.items() if path.name == "provenance.json")
+    ledger = json.loads(made)["history"][-1]["ledgers"]["judge"]
+    # The second command asked for the two that were missing: 100 tokens in, 1 out, a dollar a million.
+    assert (ledger["sent"], ledger["answered"], ledger["input_tokens"], ledger["output_tokens"]) == (2, 2, 200, 2)
+    assert ledger["cost_usd"] == pytest.approx(202e-6)
     assert {"responses", "judgements"} <= {path.parent.name for path in files}
     for text in (first.out, first.err, second.out, second.err):
         assert KEY not in text
