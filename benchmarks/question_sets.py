@@ -35,6 +35,7 @@ class QuestionSet:
         stems: How its files' names may begin; those on the hub begin with the first.
         sizes: Questions of test and dev.
         binary: Whether every question has two perspectives, supporting and opposing.
+        family: Of the language model that wrote the perspectives, where its card says so; None: unknown.
     """
 
     group: str
@@ -43,6 +44,7 @@ class QuestionSet:
     stems: tuple[str, ...]
     sizes: tuple[int, int]
     binary: bool
+    family: str | None = None
 
 
 ARGUANA = QuestionSet(
@@ -61,6 +63,7 @@ OPINIONQA = QuestionSet(
     ("opinionqa",),
     (882, 294),
     True,
+    "gpt",  # its card: GPT-4 rewrote the survey's questions; perspectives were generated from the options
 )
 
 
@@ -93,6 +96,11 @@ class Berds:
         """Set after set, in the order of their numbers."""
         read = _from_hub if self.path is None else _from_folder(Path(self.path))
         return tuple(question for each in self.sets for question in read(each))
+
+    @property
+    def gold_families(self) -> dict[str, str]:
+        """Group -> family of the model that wrote its gold perspectives, where that is documented."""
+        return {each.group: each.family for each in self.sets if each.family is not None}
 
 
 class Arguana(Berds):

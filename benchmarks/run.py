@@ -96,6 +96,7 @@ def _until(experiment: Experiment) -> None:
 def _scored(experiment: Experiment) -> tuple[dict[str, Any], Path, list[str]]:
     """scores.json, its folder and the names of the metrics asked for; nothing is computed where all is there."""
     from benchmarks import results
+    from benchmarks.families import same_family
     from benchmarks.plan import read_scores, result_folder
     from benchmarks.scoring import chosen_metrics, holes_filled
 
@@ -107,7 +108,8 @@ def _scored(experiment: Experiment) -> tuple[dict[str, Any], Path, list[str]]:
     known = None if config.overwrite else results.read_labels(folder)
     if config.stored_only and known is not None and holes_filled(known):
         before = known = None
-    if before is None or not set(asked) <= before["scores"].keys() or config.export:
+    stale = before is not None and before.get("same_family") != same_family(experiment)  # a family named only now
+    if before is None or stale or not set(asked) <= before["scores"].keys() or config.export:
         before = _compute(experiment, folder, metrics, known)
     return before, folder, asked
 

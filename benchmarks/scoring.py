@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from tqdm import tqdm
 
 from benchmarks.experiment import Experiment
+from benchmarks.families import same_family
 from benchmarks.pipeline import passages
 from benchmarks.plan import SCHEMA_VERSION
 from benchmarks.results import score_entry
@@ -179,6 +180,8 @@ def score(
         "scores": {each.metric: score_entry(each) for each in overall},
         "by_perspectives": {each.metric: _breakdown(each, m_of_question) for each in overall},
     }
+    if same := same_family(experiment):
+        document["same_family"] = same
     names = list(dict.fromkeys(groups.values()))
     if len(names) > 1 or experiment.task.macro:
         document["groups"] = {

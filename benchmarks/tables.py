@@ -75,6 +75,12 @@ def _notes(scores: Mapping[str, Any]) -> list[str]:
     if missing := questions["not_applicable"]:
         shown = ", ".join(missing[:10]) + (", ..." if len(missing) > 10 else "")
         notes.append(f"{len(missing)} questions lack a stance and are not applicable: {shown}")
+    if same := scores.get("same_family"):
+        notes.append(
+            f"SAME MODEL FAMILY: {same['family']} wrote the expansions, and also the gold perspectives of "
+            f"{', '.join(same['groups'])} ({same['questions']} of {questions['n']} questions): what the expander gains "
+            "there may be overstated."
+        )
     return notes
 
 

@@ -15,7 +15,10 @@ from corpora.types import Perspective, Qrels, Question
 
 @runtime_checkable
 class Task(Protocol):
-    """A question set. Optional: ``corpus``, the name or path of the corpus that belongs to it.
+    """A question set.
+
+    Optional attributes: ``corpus``, the name or path of the corpus that belongs to it; ``gold_families``: group ->
+    family of the language model that wrote its gold perspectives (``gpt``), which tables compare with the expander's.
 
     A task plug-in is made from keyword arguments with defaults and reads nothing until an attribute is asked for.
     """

@@ -32,7 +32,8 @@ class Expander(Protocol):
     """Writes queries for queries.
 
     Optional attributes: those of retrievers (``version``, ``runtime_args``, ``fingerprint``), and ``family``: the
-    family of the language model that wrote the expansions, which tables compare with that of the gold perspectives.
+    family of the language model that wrote the expansions, which tables compare with that of the gold perspectives
+    (where it is not given, the name of its ``model`` tells it, see ``lm.families``).
     """
 
     def expand(self, queries: Sequence[Query]) -> list[tuple[Query, ...]]:

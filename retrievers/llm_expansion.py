@@ -73,7 +73,8 @@ class Written(Served):
         seed: None: none is sent.
         max_tokens: Of an answer.
         max_tokens_name: Newer models of OpenAI want ``max_completion_tokens``.
-        family: Of the model, for example ``gpt``: tables say where the gold perspectives were written by the same one.
+        family: Of the model, for example ``gpt``: tables say where the gold perspectives were written by the same one;
+            None: what its name tells.
         usd_per_million_input: Price of a million tokens; None: unknown.
         usd_per_million_output: The same.
         concurrency: Requests open at a time.
