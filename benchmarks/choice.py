@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import math
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from benchmarks.config import RunConfig
 from corpora.artefacts import write_atomic
-from corpora.types import Question
+from corpora.types import Qrels, Question
 
 
 @dataclass(frozen=True)
@@ -19,11 +20,13 @@ class Choice:
 
     Attributes:
         reranker: The chain of rerankers.
-        arguments: As ``--reranker-args`` takes them.
+        arguments: Those of the grid, as ``--reranker-args`` takes them.
         task: The questions' task.
         split: Its split.
         metric: What decided.
         questions: Their ids.
+        texts: Their texts, in the same order; none in files that were written before texts were kept.
+        given: The other ``--reranker-args`` that they were chosen with.
     """
 
     reranker: tuple[str, ...]
@@ -32,6 +35,8 @@ class Choice:
     split: str
     metric: str
     questions: tuple[str, ...]
+    texts: tuple[str, ...] = ()
+    given: tuple[str, ...] = ()
 
     def write(self, path: Path, curve: Sequence[Mapping[str, object]], config: Mapping[str, object]) -> None:
         """Writes the choice as JSON, with the curve and the configuration that it comes from; NaN becomes null."""
@@ -42,8 +47,27 @@ class Choice:
         document = {**asdict(self), "curve": points, "config": config}
         write_atomic(path, json.dumps(document, indent=1, ensure_ascii=False) + "\n")
 
-    def checked(self, config: RunConfig, task: str, questions: Sequence[Question]) -> dict[str, object]:
+    def completed(self, given: Sequence[str]) -> tuple[str, ...]:
+        """All ``--reranker-args``: these, what was chosen, and what it was chosen with unless these say otherwise."""
+        keys = {item.partition("=")[0] for item in given}
+        return (*given, *self.arguments, *(item for item in self.given if item.partition("=")[0] not in keys))
+
+    def checked(
+        self,
+        config: RunConfig,
+        task: str,
+        questions: Sequence[Question],
+        known: Sequence[Question] = (),
+        qrels: Qrels | None = None,
+    ) -> dict[str, object]:
         """What stands of it in a result.
+
+        Args:
+            config: Of the run that is to use it.
+            task: The name of that run's task.
+            questions: Those that are evaluated.
+            known: All questions of the task.
+            qrels: Their supports.
 
         Raises:
             ValueError: Other rerankers; or some of these questions are those that it was chosen on, and
@@ -53,15 +77,49 @@ class Choice:
             raise ValueError(
                 f"--tuned {config.tuned} is for --reranker {' '.join(self.reranker)}, not {' '.join(config.reranker)}"
             )
-        mine = {question.question_id for question in questions} if task == self.task else set()
-        shared = len(mine & set(self.questions))
+        own = self._own(known or questions, task)
+        shared = sum(question.question_id in own for question in questions)
         if shared and not config.tuned_anyway:
             raise ValueError(
                 f"--tuned {config.tuned} was chosen on {shared} of these {len(questions)} questions "
                 f"(split {self.split}): evaluate on another --split, or give --tuned-anyway, which marks the result"
             )
         overlap = "none" if not shared else "all" if shared == len(questions) else f"{shared}"
-        return {"task": self.task, "split": self.split, "metric": self.metric, "overlap": overlap}
+        found: dict[str, object] = {"task": self.task, "split": self.split, "metric": self.metric, "overlap": overlap}
+        others = [question for question in questions if question.question_id not in own]
+        related = overlapping(others, [question for question in known if question.question_id in own], qrels)
+        related |= {question.question_id for question in others if question.text in self.texts}
+        if related:
+            warnings.warn(
+                f"--tuned {config.tuned} was chosen on questions that share a text or a supporting passage with "
+                f"{len(related)} of these {len(questions)}: tune with --disjoint-from to leave them out",
+                stacklevel=2,
+            )
+            found["related"] = len(related)
+        return found
+
+    def _own(self, questions: Sequence[Question], task: str) -> set[str]:
+        """Ids of those it was chosen on: the same id in its own task, the same id and text in one of another name."""
+        texts = dict(zip(self.questions, self.texts or [""] * len(self.questions), strict=True))
+        return {
+            question.question_id
+            for question in questions
+            if question.question_id in texts and (task == self.task or texts[question.question_id] == question.text)
+        }
+
+
+def overlapping(questions: Sequence[Question], others: Sequence[Question], qrels: Qrels | None) -> set[str]:
+    """The ids of questions that share a text (their own or a perspective's) or a supporting passage with others."""
+    theirs = set().union(*(_marks(question, qrels) for question in others))
+    return {question.question_id for question in questions if _marks(question, qrels) & theirs}
+
+
+def _marks(question: Question, qrels: Qrels | None) -> set[tuple[str, str]]:
+    texts = {
+        ("text", " ".join(text.lower().split())) for text in (question.text, *(p.text for p in question.perspectives))
+    }
+    links = (qrels or {}).get(question.question_id, {})
+    return texts | {("passage", name) for found in links.values() for name, grade in found.items() if grade > 0}
 
 
 def read_choice(path: str) -> Choice:
@@ -72,10 +130,20 @@ def read_choice(path: str) -> Choice:
     """
     try:
         found = json.loads(Path(path).expanduser().read_text(encoding="utf-8"))
-        lists = [tuple(map(str, found[name])) for name in ("reranker", "arguments", "questions")]
-        task, split, metric = (str(found[name]) for name in ("task", "split", "metric"))
+        choice = Choice(
+            reranker=tuple(map(str, found["reranker"])),
+            arguments=tuple(map(str, found["arguments"])),
+            task=str(found["task"]),
+            split=str(found["split"]),
+            metric=str(found["metric"]),
+            questions=tuple(map(str, found["questions"])),
+            texts=tuple(map(str, found.get("texts", ()))),
+            given=tuple(map(str, found.get("given", ()))),
+        )
+        if choice.texts and len(choice.texts) != len(choice.questions):
+            raise ValueError("not as many texts as questions")
     except FileNotFoundError as error:
         raise ValueError(f"--tuned {path}: there is no such file") from error
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ValueError(f"--tuned {path}: expected a file that benchmarks.tune wrote ({error})") from error
-    return Choice(lists[0], lists[1], task, split, metric, lists[2])
+    return choice

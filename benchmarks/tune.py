@@ -5,7 +5,8 @@
     python -m benchmarks.run --task perspectrum --retriever bm25 --reranker mmr --tuned mmr.json --split train
 
 Every point of the grid is a run of its own, whose search, embeddings and judgements are shared. The choice is a JSON
-file: the arguments, the curve, and the questions that it was made on. ``--tuned`` refuses to evaluate on these.
+file: the arguments (those of the grid, and those given beside it), the curve, and the questions that it was made on.
+``--tuned`` refuses to evaluate on these, and warns where others share a text or a supporting passage with them.
 """
 
 from __future__ import annotations
@@ -19,13 +20,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from benchmarks.choice import Choice
+from benchmarks.choice import Choice, overlapping
 from benchmarks.command import cache_at, ended
 from benchmarks.config import Flags, RunConfig
 
 if TYPE_CHECKING:
     from benchmarks.experiment import Experiment
-    from corpora.types import Qrels, Question
+    from corpora.types import Question
 
 FLAGS = (
     "task", "task_args", "split", "corpus", "corpus_args", "query", "merge", "expander", "expander_args", "expand_for",
@@ -99,39 +100,39 @@ def tune(config: RunConfig, grid: Sequence[str], metric: str, choice: Path, disj
     Args:
         config: The run without the grid's arguments.
         grid: ``key=value,value,...`` each; all combinations are tried.
-        metric: Its mean decides; the first of equal ones is taken.
+        metric: Its mean decides, by the metric's own direction; the first of equal ones is taken.
         choice: The file to write.
         disjoint_from: Questions that overlap with this split are left out of the choice.
     """
     from benchmarks.resolve import resolve
     from evaluator.metrics import parse as parse_metric
 
-    name = parse_metric(metric).name
+    decides = parse_metric(metric)
+    name, sign = decides.name, 1 if decides.higher_is_better else -1
+    if decides.higher_is_better is None:
+        raise ValueError(f"{name}: neither high nor low values are better: choose another --metric")
     combinations = _combinations(grid)
     experiment = resolve(replace(config, reranker_args=(*config.reranker_args, *combinations[0])))
     kept, left_out = _questions(experiment, disjoint_from)
     points = [_point(config, arguments, name, kept, experiment) for arguments in combinations]
     if all(math.isnan(point.mean) for point in points):
         raise ValueError(f"{name} is undefined for all {len(kept)} questions: choose another --metric")
-    best = max(points, key=lambda point: (-math.inf if math.isnan(point.mean) else point.mean, -points.index(point)))
-    Choice(config.reranker, best.arguments, experiment.task.name, experiment.split, name, tuple(kept)).write(
-        choice, [{"arguments": point.arguments, **dict(_numbers(point))} for point in points], experiment.identity
+    best = max(points, key=lambda point: -math.inf if math.isnan(point.mean) else sign * point.mean)
+    Choice(
+        reranker=config.reranker,
+        arguments=best.arguments,
+        task=experiment.task.name,
+        split=experiment.split,
+        metric=name,
+        questions=tuple(question.question_id for question in kept),
+        texts=tuple(question.text for question in kept),
+        given=config.reranker_args,
+    ).write(
+        choice,
+        [{"arguments": point.arguments, **dict(_numbers(point))} for point in points],
+        resolve(replace(config, reranker_args=(*config.reranker_args, *best.arguments))).identity,
     )
-    return _table(name, points, best, len(kept), left_out, choice)
-
-
-def overlapping(questions: Sequence[Question], others: Sequence[Question], qrels: Qrels | None) -> set[str]:
-    """The ids of questions that share a text (their own or a perspective's) or a supporting passage with others."""
-    theirs = set().union(*(_marks(question, qrels) for question in others))
-    return {question.question_id for question in questions if _marks(question, qrels) & theirs}
-
-
-def _marks(question: Question, qrels: Qrels | None) -> set[tuple[str, str]]:
-    texts = {
-        ("text", " ".join(text.lower().split())) for text in (question.text, *(p.text for p in question.perspectives))
-    }
-    links = (qrels or {}).get(question.question_id, {})
-    return texts | {("passage", name) for found in links.values() for name, grade in found.items() if grade > 0}
+    return _table(name, sign, points, best, len(kept), left_out, choice)
 
 
 def _combinations(grid: Sequence[str]) -> list[tuple[str, ...]]:
@@ -148,8 +149,8 @@ def _combinations(grid: Sequence[str]) -> list[tuple[str, ...]]:
     ]
 
 
-def _questions(experiment: Experiment, disjoint_from: str | None) -> tuple[dict[str, str], int]:
-    """question_id -> group of those that count, and how many were left out."""
+def _questions(experiment: Experiment, disjoint_from: str | None) -> tuple[list[Question], int]:
+    """Those that count, and how many were left out."""
     scored = experiment.scored
     shared: set[str] = set()
     if disjoint_from is not None:
@@ -159,14 +160,14 @@ def _questions(experiment: Experiment, disjoint_from: str | None) -> tuple[dict[
                 f"--disjoint-from {disjoint_from}: expected another split of task {experiment.task.name!r}"
             )
         shared = overlapping(scored, others, experiment.qrels)
-    kept = {q.question_id: q.group for q in scored if q.question_id not in shared}
+    kept = [question for question in scored if question.question_id not in shared]
     if not kept:
         raise ValueError(f"--disjoint-from {disjoint_from}: all {len(scored)} questions overlap with it")
     return kept, len(scored) - len(kept)
 
 
 def _point(
-    config: RunConfig, arguments: tuple[str, ...], metric: str, kept: Mapping[str, str], experiment: Experiment
+    config: RunConfig, arguments: tuple[str, ...], metric: str, kept: Sequence[Question], experiment: Experiment
 ) -> Point:
     from benchmarks.run import run
     from evaluator.statistics import aggregate
@@ -174,8 +175,9 @@ def _point(
     _, folder = run(replace(config, reranker_args=(*config.reranker_args, *arguments), metrics=(metric,)))
     with (folder / "per_question.csv").open(encoding="utf-8", newline="") as file:
         rows = {row["question_id"]: row[metric] for row in csv.DictReader(file)}
-    values = {name: float(rows[name]) if rows[name] else math.nan for name in kept}
-    found = aggregate(metric, values, kept, experiment.task.macro, config.seed)
+    groups = {question.question_id: question.group for question in kept}
+    values = {name: float(rows[name]) if rows[name] else math.nan for name in groups}
+    found = aggregate(metric, values, groups, experiment.task.macro, config.seed)
     return Point(arguments, values, found.mean, found.low, found.high)
 
 
@@ -183,7 +185,7 @@ def _numbers(point: Point) -> list[tuple[str, float]]:
     return [("mean", point.mean), ("low", point.low), ("high", point.high)]
 
 
-def _table(metric: str, points: Sequence[Point], best: Point, n: int, left_out: int, choice: Path) -> str:
+def _table(metric: str, sign: int, points: Sequence[Point], best: Point, n: int, left_out: int, choice: Path) -> str:
     shown = [" ".join(point.arguments) for point in points]
     width = max(map(len, (*shown, "arguments")))
     lines = [f"{'arguments':{width}}  {metric}  95% interval"]
@@ -191,8 +193,9 @@ def _table(metric: str, points: Sequence[Point], best: Point, n: int, left_out: 
     for name, point in zip(shown, points, strict=True):
         mean, low, high = (f"{scale * value:.2f}" for _, value in _numbers(point))
         lines.append(f"{name:{width}}  {mean:>{len(metric)}}  [{low}, {high}]{'  <- chosen' if point is best else ''}")
-    tops = [max(values) for values in zip(*(point.values.values() for point in points), strict=True)]
-    known = [top for top in tops if not math.isnan(top)]
+    columns = zip(*(point.values.values() for point in points), strict=True)
+    defined = [[value for value in values if not math.isnan(value)] for values in columns]
+    known = [max(values, key=lambda value: sign * value) for values in defined if values]
     oracle = scale * sum(known) / len(known) if known else math.nan
     lines.append(f"the best combination for each question, chosen by its own labels (ORACLE): {oracle:.2f}")
     if left_out:

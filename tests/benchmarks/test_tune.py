@@ -88,6 +88,20 @@ def test_the_best_is_chosen_on_the_split(folder, capsys):
     choice = json.loads((folder.parent / "tuned.json").read_text())
     assert (choice["arguments"], choice["questions"], choice["split"]) == (["n=1"], ["a", "b"], "dev")
     assert [point["mean"] for point in choice["curve"]] == [0.0, 0.5, 0.5]
+    assert choice["config"]["reranker"]["arguments"] == {"n": 1, "other": 0}  # of the choice, not of the first point
+
+
+def test_the_lowest_is_the_best_where_less_is_better(folder, capsys):
+    # the first passage that supports: with n = 2, 1, 0 p2 p0 p1, p1 p2 p0, p0 p1 p2: a at 3, 1, 2 (p1); b at 1, 2, 3
+    # (p2); d at 2, 3, 1 (p0). Without d: means 2, 1.5, 2.5, and each question's lowest is 1
+    given = flags(folder, "--split", "dev", "--disjoint-from", "test", "--grid", "n=2,1,0")
+    assert main([*given, "--metric", "CoverageDepth"]) == 0
+    out = capsys.readouterr().out.splitlines()
+    assert [line.split()[1] for line in out[1:4]] == ["2.00", "1.50", "2.50"]
+    assert out[2].endswith("<- chosen")
+    assert out[4].endswith("(ORACLE): 1.00")
+    assert main([*given, "--metric", "Judged@1"]) == 2
+    assert "neither high nor low values are better" in capsys.readouterr().err
 
 
 def test_a_choice_is_applied_elsewhere_and_refused_at_home(folder, capsys):
@@ -108,6 +122,51 @@ def test_a_choice_is_applied_elsewhere_and_refused_at_home(folder, capsys):
     assert "tuned on task dev; 2 OF THESE QUESTIONS" in capsys.readouterr().out
     assert run([*tuned, "--split", "test", "--reranker-args", "n=3"]) == 2
     assert "n is given twice" in capsys.readouterr().err
+
+
+def test_what_a_choice_was_made_with_comes_along(folder, capsys):
+    tuning = flags(folder, "--split", "dev", "--disjoint-from", "test", "--grid", "n=1,2", "--metric", "MRecall@1")
+    assert main([*tuning, "--reranker-args", "other=5"]) == 0
+    capsys.readouterr()
+    tuned = flags(folder, "--tuned", "tuned.json", "--split", "test", "--json")
+    for more, other in (((), 5), (("--reranker-args", "other=7"), 7)):
+        assert run([*tuned, *more]) == 0
+        found = json.loads(capsys.readouterr().out)["config"]["reranker"]["arguments"]
+        assert found == {"n": 1, "other": other}
+
+
+def test_a_task_of_another_name_is_refused_too(folder, capsys):
+    # as `arguana` and `berds` hold the same questions
+    main(flags(folder, "--split", "dev", "--disjoint-from", "test", "--grid", "n=1,2", "--metric", "MRecall@1"))
+    other = folder.rename(folder.parent / "renamed")
+    capsys.readouterr()
+    tuned = flags(other, "--tuned", "tuned.json", "--json")
+    assert run([*tuned, "--split", "dev"]) == 2
+    assert "was chosen on 2 of these 3 questions" in capsys.readouterr().err
+    assert run([*tuned, "--split", "test"]) == 0
+    # the same ids with other texts are other questions
+    questions = other / "questions.jsonl"
+    questions.write_text(questions.read_text().replace('"question": "', '"question": "Really, '))
+    assert run([*tuned, "--split", "dev"]) == 0
+
+
+def test_questions_that_share_a_text_are_told_and_marked(folder, capsys):
+    # d, which was tuned on, shares a perspective's text with c
+    main(flags(folder, "--split", "dev", "--grid", "n=1,2", "--metric", "MRecall@1"))
+    tuned = flags(folder, "--tuned", "tuned.json", "--split", "test", "--json")
+    capsys.readouterr()
+    assert run(tuned) == 0
+    said = capsys.readouterr()
+    assert "share a text or a supporting passage with 1 of these 1: tune with --disjoint-from" in said.err
+    found = json.loads(said.out)["config"]["tuned"]
+    assert (found["overlap"], found["related"]) == ("none", 1)
+    # and choices of older versions, which hold no texts, are read
+    choice = json.loads((folder.parent / "tuned.json").read_text())
+    (folder.parent / "old.json").write_text(
+        json.dumps({k: v for k, v in choice.items() if k not in ("texts", "given")})
+    )
+    assert run([*flags(folder, "--tuned", "old.json"), "--split", "dev"]) == 2
+    assert "was chosen on 3 of these 3" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
