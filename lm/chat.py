@@ -128,6 +128,13 @@ class ChatClient:
                     self.ledger.count("cached")
                     yield i, replace(answer, cost_usd=0.0, cached=True)
 
+    def kept(self, requests: Sequence[ChatRequest]) -> list[ChatAnswer | None]:
+        """The answers that are there already, None where there is none; asks nothing."""
+        records = self.store.get_many([self.key(request) for request in requests])
+        return [
+            None if r is None else answer_of(r, each, cached=True) for r, each in zip(records, requests, strict=True)
+        ]
+
     def estimate(self, requests: Sequence[ChatRequest]) -> Estimate:
         """What these requests will take; asks nothing. Tokens are estimated from the texts' bytes, see Estimate."""
         keys = [self.key(request) for request in requests]

@@ -128,6 +128,10 @@ class Chat(Protocol):
         """Yields (position, answer), each position once, in any order, as they finish."""
         ...
 
+    def kept(self, requests: Sequence[ChatRequest]) -> list[ChatAnswer | None]:
+        """The answers that are there already, None where there is none; asks nothing."""
+        ...
+
     def estimate(self, requests: Sequence[ChatRequest]) -> Estimate:
         """What these requests will take; asks nothing."""
         ...

@@ -102,6 +102,13 @@ class LocalChat:
                     for n, i in enumerate(open_[key]):
                         yield start + i, answer_of(made, part[i], cached=n > 0)
 
+    def kept(self, requests: Sequence[ChatRequest]) -> list[ChatAnswer | None]:
+        """The answers that are there already, None where there is none; asks nothing."""
+        records = self.store.get_many([self.key(request) for request in requests])
+        return [
+            None if r is None else answer_of(r, each, cached=True) for r, each in zip(records, requests, strict=True)
+        ]
+
     def estimate(self, requests: Sequence[ChatRequest]) -> Estimate:
         """What these requests will take; asks nothing, and costs nothing."""
         keys = [self.key(each) for each in requests]

@@ -132,16 +132,13 @@ class Listwise(Served):
     def rerank(self, pools: Sequence[Pool]) -> list[Ranking]:
         """Whole pools in the order that the model's answers make."""
         orders = [list(range(len(pool.ranking))) for pool in pools]
-        plans = [list(windows(len(order), self.window, self.step)) for order in orders]
+        total = sum(1 for order in orders for _ in windows(len(order), self.window, self.step))
         counts: Counter[Reading] = Counter()
-        with tqdm(total=sum(map(len, plans)), desc="listwise", unit="call", disable=None, leave=False) as bar:
-            for turn in range(max(map(len, plans), default=0)):
-                at = [i for i, plan in enumerate(plans) if turn < len(plan)]
-                parts = [orders[i][slice(*plans[i][turn])] for i in at]
-                requests = [self._request(pools[i], part) for i, part in zip(at, parts, strict=True)]
-                for place, answer in self.client.complete(requests):
-                    i, part = at[place], parts[place]
-                    orders[i][slice(*plans[i][turn])], reading = answered(part, answer)
+        with tqdm(total=total, desc="listwise", unit="call", disable=None, leave=False) as bar:
+            for asked in self._rounds(pools, orders):
+                for place, answer in self.client.complete([request for _, _, request in asked]):
+                    i, part, _ = asked[place]
+                    orders[i][part], reading = answered(orders[i][part], answer)
                     counts[reading] += 1
                     bar.update()
         _warn(counts)
@@ -150,16 +147,27 @@ class Listwise(Served):
     def estimate(self, pools: Sequence[Pool]) -> Estimate:
         """Calls, tokens and cost; asks nothing.
 
-        What stands in a window depends on the answers below it, so all but the lowest are told by the given order: of a
-        run that was killed, only the answers to lowest windows are seen to be there.
+        What stands in a window depends on the answers below it. Those that are kept are taken, as a run that was killed
+        and goes on would take them; where there is none, the window is told as if its order stayed.
         """
-        return self.client.estimate(
-            [
-                self._request(pool, range(start, stop))
-                for pool in pools
-                for start, stop in windows(len(pool.ranking), self.window, self.step)
-            ]
-        )
+        orders = [list(range(len(pool.ranking))) for pool in pools]
+        requests: list[ChatRequest] = []
+        for asked in self._rounds(pools, orders):
+            now = [request for _, _, request in asked]
+            requests += now
+            for (i, part, _), answer in zip(asked, self.client.kept(now), strict=True):
+                if answer is not None:
+                    orders[i][part], _ = answered(orders[i][part], answer)
+        return self.client.estimate(requests)
+
+    def _rounds(
+        self, pools: Sequence[Pool], orders: Sequence[list[int]]
+    ) -> Iterator[list[tuple[int, slice, ChatRequest]]]:
+        """Yields one window of every question at a time: question, window, request; by the orders of that moment."""
+        plans = [[slice(*each) for each in windows(len(order), self.window, self.step)] for order in orders]
+        for turn in range(max(map(len, plans), default=0)):
+            at = [(i, plan[turn]) for i, plan in enumerate(plans) if turn < len(plan)]
+            yield [(i, part, self._request(pools[i], orders[i][part])) for i, part in at]
 
     @cached_property
     def _prompt(self) -> Prompt:
@@ -205,11 +213,11 @@ def _read(passage: Passage) -> str:
 def _warn(counts: Counter[Reading]) -> None:
     """One line about the answers that were not whole."""
     told: dict[Reading, str] = {
-        "repaired": "were repaired (numbers missing, repeated or strange)",
-        "unreadable": "could not be read",
-        "refused": "were refused",
+        "repaired": "repaired (numbers missing, repeated or strange)",
+        "unreadable": "unreadable",
+        "refused": "refused",
     }
     parts = [f"{counts[reading]} {what}" for reading, what in told.items() if counts[reading]]
-    kept = " (these windows keep their order)" if counts["unreadable"] or counts["refused"] else ""
+    kept = "; windows without a readable answer keep their order" if counts["unreadable"] or counts["refused"] else ""
     if parts:
         warnings.warn(f"Listwise: of {counts.total()} answers, {', '.join(parts)}{kept}", stacklevel=3)

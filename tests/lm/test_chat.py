@@ -594,6 +594,8 @@ def test_estimate():
         assert (found.input_tokens, found.output_tokens) == (109, 20)
         assert found.cost_usd == pytest.approx((109 * 10 + 20 * 20) / 1e6)
         assert client(server).estimate(asks("other")).cost_usd is None
+        told = client(server).kept(asks("new", "known", max_tokens=10))
+        assert (told[0], told[1].text, told[1].cached, len(server.bodies)) == (None, echo(server.bodies[0]), True, 1)
     assert estimated_tokens(["", "\u901f\u5ea6"]) == 4 + 4 + 2
 
 

@@ -46,6 +46,7 @@ def test_it_answers_as_the_model_generates_and_keeps_answers(folder):
     again.model.generate = None  # nothing is generated again
     assert {i: answer.text for i, answer in again.complete(asks(*texts))} == expected
     assert again.ledger.cached == 4
+    assert [each and each.text for each in again.kept(asks("new", *texts[:1]))] == [None, expected[0]]
     found = again.estimate(asks("A tax?", "new", "new"))
     assert (found.cached, found.duplicates, found.calls, found.cost_usd) == (1, 1, 1, 0.0)
 

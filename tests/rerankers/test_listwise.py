@@ -23,6 +23,7 @@ from rerankers import RERANKERS
 from rerankers.checks import check_reranker
 from rerankers.listwise import Listwise, windows
 from tests.lm.chat_server import ChatServer, Reply, last_message, wait_until
+from tests.lm.tiny_causal import save_model
 from tests.rerankers.pools import order, pool
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -123,8 +124,8 @@ def test_broken_answers_are_repaired_or_the_order_stays_and_both_are_counted():
     expected = [[2, 0, 1], [2, 1, 0], [1, 0, 2], [0, 1, 2], [0, 1, 2], [1, 2, 0], [0, 1, 2]]
     assert [order(each) for each in found] == expected
     assert [str(each.message) for each in told] == [
-        "Listwise: of 7 answers, 3 were repaired (numbers missing, repeated or strange), 2 could not be read, "
-        "1 were refused (these windows keep their order)"
+        "Listwise: of 7 answers, 3 repaired (numbers missing, repeated or strange), 2 unreadable, 1 refused; "
+        "windows without a readable answer keep their order"
     ]
 
 
@@ -191,9 +192,22 @@ def test_an_estimate_asks_nothing():
         told = reranker.estimate(pools)
         assert (told.requests, told.cached, told.calls, server.bodies) == (3, 0, 3, [])
         assert told.cost_usd > 3 * 512 * 2e-6
+        reranker.rerank(pools[1:])
+        assert (reranker.estimate(pools).cached, len(server.bodies)) == (1, 1)
+        # c (b a) -> (c a) b: the upper window is told by the kept answer to the lower one, not by the given order
         reranker.rerank(pools)
-        # c b | a -> c | a b: the upper window asked for is c a, while the estimate expects c b
-        assert (reranker.estimate(pools).cached, len(server.bodies)) == (2, 3)
+        told = reranker.estimate(pools)
+        assert (told.cached, told.calls, told.cost_usd, len(server.bodies)) == (3, 0, 0.0, 3)
+
+
+def test_a_model_on_this_machine_answers_too(tmp_path):
+    folder = save_model(tmp_path / "tiny", max_position_embeddings=1024)
+    (folder / "chat_template.jinja").write_text("{% for m in messages %}{{ m['content'] }}\n{% endfor %}")
+    reranker = Listwise(str(folder), "local", window=2, step=1, max_tokens=4)
+    with pytest.warns(UserWarning, match=r"Listwise: of 2 answers, .*(unreadable|repaired)"):  # it is a random model
+        found = reranker.rerank([texts("c", "b", "a")])
+    assert sorted(order(found[0])) == [0, 1, 2]
+    assert (reranker.estimate([texts("c", "b", "a")]).calls, reranker.client.ledger.answered) == (0, 2)
 
 
 def test_nothing_is_paid_for_twice_where_a_round_fails():
