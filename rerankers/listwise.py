@@ -11,7 +11,7 @@ compared with those above; the last window ends at the top. About n / s calls fo
 https://arxiv.org/abs/2412.05206). Their prompts are not ours, which are in ``lm/prompt_files``.
 
 A window waits for the one below it, but questions do not wait for each other: each round asks for one window of every
-question at a time. Answers are kept (``lm/chat.py``): a run that was killed pays again for one block of answers at most.
+question at a time. Answers are kept (``lm/chat.py``): a killed run pays again for one block of answers at most.
 """
 
 from __future__ import annotations
