@@ -36,14 +36,15 @@ class Oracle:
 
 def greedy_coverage(supports: NDArray[np.bool_]) -> list[int]:
     """All positions, by new perspectives; ``supports`` is bool (n, m)."""
-    n, m = supports.shape
-    left, covered = list(range(n)), np.zeros(m, np.bool_)
+    supported = supports.astype(np.float64)
+    open_, value, bonus = np.ones(supports.shape[1]), np.empty(len(supports)), np.zeros(len(supports))
+    bonus[supports.any(axis=1)] = 0.5  # among equals one that supports any
     order = []
-    any_support: NDArray[np.bool_] = supports.max(axis=1, initial=False)
-    while left:
-        new = (supports[left] & ~covered).sum(axis=1)
-        pick = left[int((2 * new + any_support[left]).argmax())]
+    for _ in range(len(supports)):
+        np.dot(supported, open_, out=value)
+        value += bonus
+        pick = int(value.argmax())
         order.append(pick)
-        left.remove(pick)
-        covered |= supports[pick]
+        bonus[pick] = -np.inf
+        open_[supports[pick]] = 0
     return order
