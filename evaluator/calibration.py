@@ -1,9 +1,13 @@
 """Calibrates the detector ``small``: ``python -m evaluator.calibration --adapter FOLDER --pairs FILE``.
 
-Fits probability = sigmoid(slope * logit + intercept) to labelled pairs that were not trained on (Platt, 1999, in
-"Advances in Large Margin Classifiers"), each class weighted so that positives have the share ``--prevalence``: the
-probabilities then suit passages of which so many support the perspective, and 0.5 is the threshold with the fewest
-errors there. Writes ``calibration.json`` into the adapter's folder. Heavy imports wait until the flags are known.
+From labelled pairs that were not trained on, each class weighted so that positives have the share ``--prevalence`` that
+they have where the detector is used. The slope of probability = sigmoid(slope * logit + intercept) is fitted (Platt,
+1999, in "Advances in Large Margin Classifiers"). The intercept puts 0.5 at the threshold with the best F1: where few
+passages support a perspective and the detector is weak, the threshold with the fewest errors says hardly ever Yes, and
+counts of covered perspectives would be worth nothing. So probabilities rank, and decide at 0.5; as shares they are too
+high by what ``calibrated_intercept`` tells. Writes ``calibration.json`` into the adapter's folder.
+
+Heavy imports wait until the flags are known.
 """
 
 from __future__ import annotations
@@ -57,6 +61,25 @@ def fit(logits: NDArray[np.float64], labels: NDArray[np.bool_], prevalence: floa
     return slope, float(found[1] - slope * center)
 
 
+def best_threshold(logits: NDArray[np.float64], labels: NDArray[np.bool_], prevalence: float) -> float:
+    """The logit from which on Yes gives the best F1, midway between two of the pairs; of equal ones the highest.
+
+    Args:
+        logits: float64 (n,).
+        labels: bool (n,), both values present.
+        prevalence: The weight of all positives together.
+    """
+    weights = np.where(labels, prevalence / labels.sum(), (1 - prevalence) / (~labels).sum())
+    order = np.argsort(-logits, kind="stable")
+    values = logits[order]
+    hits, yes = np.cumsum((weights * labels)[order]), np.cumsum(weights[order])
+    f1 = 2 * hits / (yes + prevalence)
+    f1[:-1][values[:-1] == values[1:]] = -1.0  # a threshold cannot cut between equal logits
+    best = int(np.argmax(f1))
+    below = values[best + 1] if best + 1 < len(values) else values[best] - 1.0
+    return float((values[best] + below) / 2)
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Do what the flags say; the exit code is 0, or 2 for a user's mistake."""
     parser = argparse.ArgumentParser(
@@ -93,10 +116,12 @@ def calibrate(adapter: Path, pairs: Path, prevalence: float) -> str:
         if judgement.status == "ok":
             logits[position] = float(judgement.answer)
     known = ~np.isnan(logits)
-    slope, intercept = fit(logits[known], labels[known], prevalence)
+    slope, calibrated = fit(logits[known], labels[known], prevalence)
+    threshold = best_threshold(logits[known], labels[known], prevalence)
     record = {
         "slope": round(slope, 6),
-        "intercept": round(intercept, 6),
+        "intercept": round(-slope * threshold, 6),
+        "calibrated_intercept": round(calibrated, 6),
         "prevalence": prevalence,
         "pairs": int(known.sum()),
         "positive": int(labels[known].sum()),

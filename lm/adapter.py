@@ -6,6 +6,7 @@ Hu and others, 2021, https://arxiv.org/abs/2106.09685; https://github.com/huggin
 from __future__ import annotations
 
 import json
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -48,8 +49,11 @@ def merge_adapter(model: Any, folder: Path) -> Any:
     _check(folder)
     config = PeftConfig.from_pretrained(str(folder))
     config.inference_mode = True
+    config.base_model_name_or_path = model.name_or_path  # another place of the same weights is no reason to warn
     try:
-        adapted: Any = get_peft_model(model, config)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FutureWarning)  # PEFT asks transformers by a name that will change
+            adapted: Any = get_peft_model(model, config)
         report: Any = set_peft_model_state_dict(adapted, load_file(folder / WEIGHTS))
         own = [name for name in report.missing_keys if "lora_" in name or "modules_to_save" in name]
         if wrong := sorted([*own, *report.unexpected_keys]):

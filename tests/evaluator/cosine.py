@@ -1,6 +1,6 @@
 """The judge that ``small`` has to beat: the cosine similarity of passage and perspective by the same all-MiniLM-L6-v2.
 
-    python -m evaluator.agreement --judge small --judge tests.evaluator.cosine:Cosine --judge-args cut=0.40 --pairs FILE
+python -m evaluator.agreement --judge small --judge tests.evaluator.cosine:Cosine --judge-args cut=0.40 --pairs FILE
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Cosine:
 
     @cached_property
     def encoder(self):
-        return make_encoder("minilm", [])
+        return make_encoder("minilm")
 
     def render(self, pair):
         return f"{document(pair.passage)}\n\n{pair.perspective.text}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from evaluator.calibration import fit
+from evaluator.calibration import best_threshold, fit
 
 
 def drawn(n: int, slope: float, intercept: float, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -55,3 +55,30 @@ def test_refuses_what_cannot_be_fitted(
 ) -> None:
     with pytest.raises(ValueError, match=message):
         fit(np.array(logits), np.array(labels), prevalence)
+
+
+def test_the_threshold_has_the_best_f1_of_all() -> None:
+    """Against every threshold tried in turn, at two prevalences, with ties among the logits."""
+    rng = np.random.default_rng(3)
+    for _ in range(50):
+        labels = rng.random(40) < 0.3
+        labels[:2] = True, False
+        logits = np.round(rng.normal(labels * 1.0, 1.0), 1)
+        for prevalence in (float(labels.mean()), 0.1):
+            weights = np.where(labels, prevalence / labels.sum(), (1 - prevalence) / (~labels).sum())
+
+            def f1(cut: float, labels=labels, logits=logits, weights=weights) -> float:
+                hits, yes = weights[labels & (logits >= cut)].sum(), weights[logits >= cut].sum()
+                return 2 * hits / (yes + weights[labels].sum())
+
+            found = best_threshold(logits, labels, prevalence)
+            assert f1(found) == pytest.approx(max(f1(cut) for cut in logits))
+            assert found not in logits  # so that rounding decides nothing
+
+
+def test_the_threshold_by_hand() -> None:
+    """Yes, Yes, No, Yes, No, No by falling logit: cut after two: F1 2*2/(2+3) = .8; after four: 2*3/(4+3) = .857."""
+    logits, labels = np.array([5.0, 4.0, 3.0, 2.0, 1.0, 0.0]), np.array([True, True, False, True, False, False])
+    assert best_threshold(logits, labels, 0.5) == 1.5
+    # With positives a hundredth: after two 2*(2/300)/(2/300 + 1/100) = .8; after four precision falls to .029
+    assert best_threshold(logits, labels, 0.01) == 3.5
