@@ -52,6 +52,7 @@ def _title(config: Mapping[str, Any], questions: Mapping[str, Any]) -> str:
         parts.append(f"reranker {reranker['name']}{oracle}")
     if tuned := config.get("tuned"):
         seen = f"; {tuned['overlap'].upper()} OF THESE QUESTIONS" if tuned["overlap"] != "none" else ""
+        seen += f"; {tuned['related']} of these share texts or supporting passages" if tuned.get("related") else ""
         parts.append(f"tuned on {tuned['task']} {tuned['split']}{seen}")
     if config["query"] != "question":
         parts.append(f"query {config['query']}")

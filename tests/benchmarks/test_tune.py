@@ -160,6 +160,8 @@ def test_questions_that_share_a_text_are_told_and_marked(folder, capsys):
     assert "share a text or a supporting passage with 1 of these 1: tune with --disjoint-from" in said.err
     found = json.loads(said.out)["config"]["tuned"]
     assert (found["overlap"], found["related"]) == ("none", 1)
+    assert run(tuned[:-1]) == 0
+    assert "; 1 of these share texts or supporting passages, labels gold" in capsys.readouterr().out
     # and choices of older versions, which hold no texts, are read
     choice = json.loads((folder.parent / "tuned.json").read_text())
     (folder.parent / "old.json").write_text(
