@@ -1,4 +1,4 @@
-"""The judge ``small`` beside a plain forward of the same merged model: ``python tests/speed/small.py ADAPTER [PAIRS]``.
+"""The judge ``small`` beside a plain forward of the same merged model: ``python tests/speed/small.py [ADAPTER [PAIRS]]``.
 
 Plain: transformers in fp32, batches of 32 in the order given, padded to the longest of the batch. The pairs are those
 of a run: each of a question's passages with two of its perspectives, questions in order (Perspectrum's texts where the
@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from transformers import AutoTokenizer
 
 from corpora.types import Passage, Perspective, Question
-from evaluator.judges.small import Small, read_calibration
+from evaluator.judges.small import FOLDER, Small, read_calibration
 from evaluator.types import Pair, document
 from lm.cross_encoder import _load
 
@@ -84,10 +84,8 @@ def judged(pairs: list[Pair], judge: Small) -> NDArray[np.float64]:
 
 def main() -> None:
     """Times all ways in turns and prints a table."""
-    if len(sys.argv) < 2:
-        print("left out: give the folder of an adapter (python -m evaluator.train --recipe small makes one)")
-        return
-    folder, wanted = Path(sys.argv[1]), int(sys.argv[2]) if len(sys.argv) > 2 else 1000
+    folder = Path(sys.argv[1]) if len(sys.argv) > 1 else FOLDER
+    wanted = int(sys.argv[2]) if len(sys.argv) > 2 else 300
     source = perspectrum() if PERSPECTRUM.is_dir() else synthetic()
     pairs = [pair for pair, _ in zip(source, range(wanted), strict=False)]
     judges = {dtype: Small(adapter=folder, dtype=dtype, device="cpu") for dtype in ("fp32", "bf16")}
