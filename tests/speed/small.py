@@ -1,4 +1,4 @@
-"""The judge ``small`` beside a plain forward of the same merged model: ``python tests/speed/small.py [ADAPTER [PAIRS]]``.
+"""The judge ``small`` beside a plain forward of its merged model: ``python tests/speed/small.py [ADAPTER [PAIRS]]``.
 
 Plain: transformers in fp32, batches of 32 in the order given, padded to the longest of the batch. The pairs are those
 of a run: each of a question's passages with two of its perspectives, questions in order (Perspectrum's texts where the
