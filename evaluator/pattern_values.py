@@ -48,7 +48,7 @@ class PatternValues:
         values = np.empty((len(self.metrics), draws * n))
         sides = np.tile(self._side_of[questions], draws)
         for depth, chosen in self._by_depth(k).items():
-            matrices = labels[:, :, :depth].reshape(draws * n, depth * m)
+            matrices = self._sorted(labels[:, :, :depth].reshape(draws * n, depth, m), sides)
             factors = self._bits(depth * m)
             codes = matrices @ factors[:-1] + sides * factors[-1]
             unique, first, inverse = np.unique(codes, return_index=True, return_inverse=True)
@@ -65,6 +65,19 @@ class PatternValues:
                 table[i] = found
             values[chosen] = table[inverse.ravel()].T
         return values.reshape(len(self.metrics), draws, n)
+
+    def _sorted(self, matrices: Bits, sides: NDArray[np.int64]) -> Bits:
+        """The matrices, one a row; of three or more perspectives without stances, put in one order: none is special.
+
+        So far fewer matrices differ, up to m! times.
+        """
+        n, depth, m = matrices.shape
+        alike = np.array([side is None or len(set(side)) <= 1 for side in self._sides])[sides]
+        if m > 2 and alike.any():
+            codes = np.einsum("nkm,k->nm", matrices.astype(np.int64), self._bits(depth)[:-1])
+            codes[~alike] = np.arange(m)
+            matrices = np.take_along_axis(matrices, np.argsort(codes, axis=1, kind="stable")[:, None, :], axis=2)
+        return matrices.reshape(n, depth * m)
 
     def _by_depth(self, k: int) -> Mapping[int, list[int]]:
         """Rows that count of k rows, and the metrics that read so many of them."""
