@@ -6,6 +6,7 @@ the scores mean, and what they assume, stands in docs/error-aware-scores.md.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from corpora.artefacts import content_hash, write_atomic
 from corpora.fingerprint import fingerprint
 from evaluator.correction import Correction
 from evaluator.error_aware import error_aware
-from evaluator.judgements import JudgementStore
+from evaluator.judgements import JudgementStore, judgement_key
 from evaluator.metrics import parse
 from evaluator.pairs import LabelledPair, read_pairs
 
@@ -73,9 +74,24 @@ def correct(
         seed=experiment.config.seed,
     )
     path = Path(experiment.config.labelled_pairs or "").expanduser()
-    document = {"schema_version": SCHEMA_VERSION, "judge": name, "pairs": content_hash(path), **_entries(found)}
-    write_atomic(folder / FILE, dump(document))
+    made = {"schema_version": SCHEMA_VERSION, "judge": name, "pairs": content_hash(path), "method": found.method}
+    document = {**made, "scores": _entries(found), "notes": list(found.notes)}
+    before = _before(folder)
+    kept = before["scores"] if all(before.get(key) == value for key, value in made.items()) else {}
+    write_atomic(folder / FILE, dump({**document, "scores": {**kept, **_entries(found)}}))
     return document
+
+
+def plan(experiment: Experiment, pairs: Sequence[LabelledPair]) -> str:
+    """One line for ``--dry-run``: the pairs of ``people``, and how many the judge must still answer."""
+    judge = experiment.judge
+    if judge is None:
+        raise TypeError("error-aware scores need a judge")
+    known = [each for each in pairs if each.label is not None]
+    keys = {judgement_key(fingerprint(judge), judge.render(each.pair)) for each in known}
+    missing = sum(each is None for each in JudgementStore().get_many(sorted(keys)))
+    supports = sum(bool(each.label) for each in known)
+    return f"{len(known)} of {len(pairs)} pairs have labels ({supports} supports), {missing} of them to judge"
 
 
 def table(document: Mapping[str, Any]) -> str:
@@ -89,8 +105,17 @@ def table(document: Mapping[str, Any]) -> str:
     return "\n".join(["", title, *aligned(rows), *document["notes"]])
 
 
-def _entries(found: Correction) -> dict[str, object]:
-    scores = {
+def _before(folder: Path) -> dict[str, Any]:
+    """What an earlier call has written; nothing where that cannot be read."""
+    try:
+        found = json.loads((folder / FILE).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) and isinstance(found.get("scores"), dict) else {}
+
+
+def _entries(found: Correction) -> dict[str, dict[str, float | int | None]]:
+    return {
         each.metric: {
             "mean": _number(each.mean),
             "low": _number(each.low),
@@ -101,7 +126,6 @@ def _entries(found: Correction) -> dict[str, object]:
         }
         for each in found.scores
     }
-    return {"method": found.method, "scores": scores, "notes": list(found.notes)}
 
 
 def _number(value: float) -> float | None:

@@ -56,7 +56,12 @@ def _act(config: RunConfig) -> None:
     if config.prefetch:
         _prefetch(experiment)
     elif config.dry_run:
+        from benchmarks import corrected
+
+        pairs = corrected.people(experiment) if config.labelled_pairs else None
         _print_plan(experiment)
+        if pairs is not None:
+            _print(f"people         {corrected.plan(experiment, pairs)}")
     elif config.until == "score":
         _print_scores(experiment)
     else:

@@ -119,12 +119,32 @@ def corrected_scores(
         raise ValueError(f"draws {draws}: expected 1 or more")
     reach = None if any(metric.depth is None for metric in metrics) else max((m.depth or 0 for m in metrics), default=0)
     labels = {question: labels[question][:reach] for question in labels}
+    strata = strata_of(sorted(labels), groups, macro)
+    scores: dict[str, CorrectedScores] = {}
+    for depth in sorted({metric.depth or 0 for metric in metrics}, key=lambda each: each or math.inf):
+        chosen = [metric for metric in metrics if (metric.depth or 0) == depth]
+        seen = {question: each[: depth or None] for question, each in labels.items()}
+        random = generator(f"{seed}/correction/{depth}")
+        models = _models(sorted(labels), seen, groups, clustered)
+        if any(each.size for each in seen.values()) and not sum(model.n_known for model in models):
+            raise ValueError("no error-aware scores: not one label of this run is known")
+        scores |= _at_depth(chosen, seen, models, errors, stances, strata, random, draws)
+    notes = _notes(errors, labels, _models(sorted(labels), labels, groups, clustered), generator(f"{seed}/notes"))
+    return Correction("modelled", tuple(scores[metric.name] for metric in metrics), notes)
+
+
+def _at_depth(
+    metrics: Sequence[Metric],
+    labels: Mapping[str, Labels],
+    models: Sequence[PrevalenceModel],
+    errors: JudgeErrors,
+    stances: Mapping[str, Stances] | None,
+    strata: Sequence[Integers],
+    random: np.random.Generator,
+    draws: int,
+) -> dict[str, CorrectedScores]:
+    """Scores by name of metrics that look equally deep: the model is fitted to what they see, whatever others see."""
     questions = sorted(labels)
-    strata = strata_of(questions, groups, macro)
-    random = generator(f"{seed}/correction")
-    models = _models(questions, labels, groups, clustered)
-    if any(each.size for each in labels.values()) and not sum(model.n_known for model in models):
-        raise ValueError("no error-aware scores: not one label of this run is known")
     values = PatternValues(metrics, [None if stances is None else stances.get(each) for each in questions])
     rates = Rates(errors.sensitivity, errors.specificity)
     best = [model.fit(rates) for model in models]
@@ -142,11 +162,9 @@ def corrected_scores(
         rounds.append(means(found, resampled(random, strata, len(questions), times), strata))
     ends = interval(np.concatenate(rounds, axis=1)[:, :draws])
     naive = naive_values(metrics, questions, labels, stances)
-    return Correction(
-        "modelled",
-        tuple(_entry(metric, point[i], ends[i], naive[i], labels, strata) for i, metric in enumerate(metrics)),
-        _notes(errors, labels, models, random),
-    )
+    return {
+        metric.name: _entry(metric, point[i], ends[i], naive[i], labels, strata) for i, metric in enumerate(metrics)
+    }
 
 
 def _drawn(

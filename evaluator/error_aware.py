@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pyarrow as pa
 
@@ -60,14 +61,20 @@ def error_aware(
     labels = matrices(table, run, questions, threshold)
     stances = {question.question_id: tuple(p.stance for p in question.perspectives) for question in questions}
     groups = {question.question_id: question.group for question in questions}
+    notes: tuple[str, ...] = ()
     if is_sample(pairs, run, questions):
         sample = whole_questions(pairs, run, questions)
         if len(sample.labels) >= MIN_QUESTIONS:
             return sampled_scores(metrics, labels, sample, stances=stances, groups=groups, macro=macro)
+        notes = (
+            f"The labelled pairs are {len(sample.labels)} whole questions of this run, which serve as pairs: from "
+            f"{MIN_QUESTIONS} on they would give estimates that assume nothing about the judge.",
+        )
     answers: list[Judgement] = [Judgement("unparsed", None)] * len(pairs)
     for i, judgement in stream(judge, fingerprint, [each.pair for each in pairs], store):
         answers[i] = judgement
     errors = JudgeErrors.from_pairs(pairs, answers, threshold)
-    return corrected_scores(
+    found = corrected_scores(
         metrics, labels, errors, stances=stances, groups=groups, macro=macro, seed=seed, draws=draws
     )
+    return replace(found, notes=(*notes, *found.notes))

@@ -157,7 +157,14 @@ def _pair(row: Mapping[str, object], where: str, unlabelled: bool) -> LabelledPa
         probability = float(texts["inclusion_probability"] or 1)
         if not (math.isfinite(probability) and 0 < probability <= 1):
             raise ValueError(f"inclusion_probability {probability}: expected a number above 0, up to 1")
-        rank = int(texts["rank"] or 0)
+        rank = texts["rank"] or "0"
+        if not (rank.isascii() and rank.isdigit()):
+            raise ValueError(f"rank {rank!r}: expected a whole number, 0 or more")
+        if int(rank) and "inclusion_probability" not in row:
+            raise ValueError(
+                "a rank, so this is a sample of a run, but no inclusion_probability: put the column back, as "
+                "benchmarks.sample wrote it"
+            )
         if texts["stance"] and texts["stance"] not in _STANCES:
             raise ValueError(f"stance {texts['stance']!r}: expected supporting, opposing or nothing")
     except ValueError as error:
@@ -169,7 +176,7 @@ def _pair(row: Mapping[str, object], where: str, unlabelled: bool) -> LabelledPa
     )
     passage_id = texts["passage_id"] or _id("d", texts["title"], texts["document"])
     passage = Passage(passage_id, texts["document"], texts["title"])
-    return LabelledPair(Pair(question, perspective, passage), label, probability, rank)
+    return LabelledPair(Pair(question, perspective, passage), label, probability, int(rank))
 
 
 def _text(value: object) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import sys
 from dataclasses import replace
@@ -77,6 +78,13 @@ def labelled(noisy, tmp_path, capsys):
     return make
 
 
+def cli_metrics(noisy, path: Path, *metrics: str) -> str:
+    """What is printed for these metrics (of several --metrics the last counts)."""
+    found = noisy("--labelled-pairs", path, "--metrics", *metrics)
+    assert found.code == 0, found.err
+    return found.out
+
+
 def true(qrels, pair) -> bool:
     found = qrels[pair.question.question_id].get(pair.perspective.perspective_id, {})
     return found.get(pair.passage.passage_id, 0) > 0
@@ -110,13 +118,19 @@ def test_pairs_give_a_second_line(noisy, labelled, tmp_path, cli):
         assert abs(entry["mean"] - gold.mean(name)) < abs(entry["judged"] - gold.mean(name))
     assert noisy("--labelled-pairs", path).out == found.out  # a function of its inputs
     assert corrected(tmp_path) == document
+    # A metric's value does not depend on the others asked for, and those of earlier calls with these pairs are kept.
+    alone = cli_metrics(noisy, path, "MRecall@5", "MRecall@10")
+    assert f"{100 * document['scores']['MRecall@5']['mean']:.2f}" in alone.split("error-aware")[1]
+    assert sorted(corrected(tmp_path)["scores"]) == ["MRecall@10", "MRecall@5", "Precision@5"]
+    assert corrected(tmp_path)["scores"]["MRecall@5"] == document["scores"]["MRecall@5"]
     silent = noisy("--labelled-pairs", path, "--json")
-    assert json.loads(silent.out)["scores"].keys() == {"MRecall@5", "Precision@5"}
+    assert json.loads(silent.out)["scores"].keys() == {"MRecall@5", "MRecall@10", "Precision@5"}
 
 
 def test_whole_questions_assume_nothing(noisy, labelled, tmp_path, cli):
     path = labelled("--unit", "question", "--n", "24")
     found = noisy("--labelled-pairs", path)
+    assert "The labelled pairs are 21 whole questions of this run, which serve as pairs: from 30 on" in found.out
     # The demo has 24 questions, fewer than the 30 that estimates from whole questions need: they count as pairs.
     assert found.code == 0, found.err
     assert corrected(tmp_path)["method"] == "modelled"
@@ -157,6 +171,24 @@ def test_mistakes_are_refused_before_anything_is_judged(cli, noisy, labelled, tm
         assert (found.code, found.out) == (2, "")
         assert found.err.count("\n") == 1
         assert message in found.err
+    for column in ("rank", "inclusion_probability"):  # without ranks it is no sample of a run
+        rows = list(csv.DictReader(path.open()))
+        copy = path.with_name(f"without_{column}.csv")
+        with copy.open("w", newline="") as file:
+            writer = csv.DictWriter(file, [name for name in rows[0] if name != column], extrasaction="ignore")
+            writer.writeheader()
+            writer.writerows(rows)
+        if column == "inclusion_probability":
+            found = noisy("--labelled-pairs", copy, "--dry-run")
+            assert (found.code, found.out) == (2, "")
+            assert f"{copy}:2: a rank, so this is a sample of a run, but no inclusion_probability" in found.err
+        else:
+            assert noisy("--labelled-pairs", copy, "--dry-run").code == 0
+    planned = noisy("--labelled-pairs", path, "--dry-run").out
+    labelled_pairs = read_pairs(path)
+    supports = sum(bool(each.label) for each in labelled_pairs)
+    # The run of the fixture has judged the top 5, from which the pairs were drawn.
+    assert f"60 of 60 pairs have labels ({supports} supports), 0 of them to judge" in planned
     path.write_text("question,document\nWhy?,Because.\n")
     found = noisy("--labelled-pairs", path)
     assert (found.code, found.out) == (2, "")

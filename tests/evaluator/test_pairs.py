@@ -83,6 +83,17 @@ def test_unlabelled_pairs(tmp_path: Path) -> None:
         ("a.jsonl", "{\n", "1: no JSON"),
         ("a.csv", "question,document,perspective,label,stance\nq,d,p,1,pro\n", "2: stance 'pro'"),
         ("a.csv", "question,document,perspective,label,inclusion_probability\nq,d,p,1,0\n", "2: inclusion_probability"),
+        (
+            "a.csv",
+            "question,document,perspective,label,rank,inclusion_probability\nq,d,p,1,abc,1\n",
+            "2: rank 'abc': expected a whole",
+        ),
+        (
+            "a.csv",
+            "question,document,perspective,label,rank,inclusion_probability\nq,d,p,1,-2,1\n",
+            "2: rank '-2': expected a whole",
+        ),
+        ("a.csv", "question,document,perspective,label,rank\nq,d,p,1,3\n", "2: a rank, so this is a sample of a run"),
     ],
 )
 def test_broken_files(tmp_path: Path, name: str, text: str, message: str) -> None:
