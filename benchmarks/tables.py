@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from benchmarks.experiment import GOLD
+
 RANKS = ("CoverageDepth",)
 """Metrics whose values are ranks; all others are shares, printed in percent as the BERDS paper does."""
 
@@ -48,8 +50,7 @@ def _title(config: Mapping[str, Any], questions: Mapping[str, Any]) -> str:
         parts.insert(-1, f"expander {config['expander']['name']} (for {config['expander']['for']})")
     rerankers = config["reranker"] if isinstance(config["reranker"], list) else [config["reranker"] or {}]
     for reranker in filter(None, rerankers):
-        oracle = " (ORACLE: it sees the labels)" if reranker.get("oracle") else ""
-        parts.append(f"reranker {reranker['name']}{oracle}")
+        parts.append(f"reranker {reranker['name']}{_oracle(config) if reranker.get('oracle') else ''}")
     if tuned := config.get("tuned"):
         seen = f"; {tuned['overlap'].upper()} OF THESE QUESTIONS" if tuned["overlap"] != "none" else ""
         seen += f"; {tuned['related']} of these share texts or supporting passages" if tuned.get("related") else ""
@@ -57,6 +58,14 @@ def _title(config: Mapping[str, Any], questions: Mapping[str, Any]) -> str:
     if config["query"] != "question":
         parts.append(f"query {config['query']}")
     return ", ".join([*parts, f"labels {config['judge']['name']}"])
+
+
+def _oracle(config: Mapping[str, Any]) -> str:
+    """What an oracle knows; by a judge's labels, its order is no bound for that of others."""
+    judge = config["judge"]["name"]
+    if judge == GOLD:
+        return " (ORACLE: it sees the labels)"
+    return f" (ORACLE: it sees the gold labels, and is scored by {judge}: no bound)"
 
 
 def _notes(scores: Mapping[str, Any]) -> list[str]:
