@@ -21,3 +21,13 @@ def rerank_steps(experiment: Experiment) -> list[Step]:
         steps.append(Step("rerank", done, what))
         run = reranked(experiment, number, run) if run is not None and done else None
     return steps
+
+
+def known_run(experiment: Experiment) -> Run | None:
+    """The final run where it can be read; None where a reranker would have to work for it."""
+    run = retrieved(experiment)
+    for number in range(len(experiment.rerankers)):
+        if not made("rerank", rerank_key(experiment, number, run)):
+            return None
+        run = reranked(experiment, number, run)
+    return {question.question_id: run.get(question.question_id, ()) for question in experiment.scored}

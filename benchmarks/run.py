@@ -189,22 +189,21 @@ def _print(text: str) -> None:
 
 
 def _print_plan(experiment: Experiment) -> None:
-    from benchmarks.forecast import rerank_steps
+    from benchmarks.forecast import known_run, rerank_steps
     from benchmarks.plan import Step, plan
     from benchmarks.scoring import chosen_metrics, count_stored, label_depths
 
     metrics = chosen_metrics(experiment)
 
     def judging() -> Step:
-        from benchmarks.pipeline import retrieved
-
         if experiment.judge is None and experiment.qrels is None:
             return Step("judge", False, "there are no qrels and no judge is chosen: give --judge, or --qrels FILE")
         if experiment.judge is None:
             return Step("judge", True, "gold labels")
-        if experiment.rerankers:
+        run = known_run(experiment)
+        if run is None:
             return Step("judge", False, f"judge {experiment.config.judge}, on what the reranker gives")
-        needed, stored = count_stored(experiment, retrieved(experiment), metrics)
+        needed, stored = count_stored(experiment, run, metrics)
         price = getattr(experiment.judge, "cost_usd_per_pair", None)
         cost = "" if price is None else f", about {price * (needed - stored):.2f} USD"
         most = "at most " if needed > stored and label_depths(experiment, metrics).lazy else ""
