@@ -91,7 +91,12 @@ class RunConfig:
         "FILE",
         identity=False,
     )
-    limit: int | None = _flag(None, "only the first so many questions", "N")
+    limit: int | None = _flag(
+        None,
+        "only the first so many questions (rerankers that weigh questions against each other, such as mmr, "
+        "still get all of them)",
+        "N",
+    )
     seed: int = _flag(0, "seed of the bootstrap intervals", "N")
     k: tuple[int, ...] = _flag(
         (), "cut-offs of the default metrics (default: 5 10, as far as --depth goes)", "K", identity=False

@@ -61,8 +61,12 @@ class Experiment:
 
     @property
     def searched(self) -> tuple[Question, ...]:
-        """The questions that are searched: all of them where a reranker wants to see its whole group."""
-        return self.questions if self.rerankers else self.scored
+        """The questions that are searched: all of them where a reranker wants to see its whole group.
+
+        A reranker that declares ``per_question`` does not: then ``--limit`` holds for searching and reranking too.
+        """
+        alone = all(getattr(reranker, "per_question", False) for reranker in self.rerankers)
+        return self.scored if alone else self.questions
 
     @cached_property
     def own_queries(self) -> tuple[Query, ...]:

@@ -17,15 +17,17 @@ class Reranker(Protocol):
 
     Optional class attributes: ``version``, ``runtime_args`` (as for retrievers), ``oracle: ClassVar[bool]`` (True: the
     pools carry labels, and every table says so), ``aspects: ClassVar[bool]`` (True: the pools must carry aspects,
-    the queries that an expander wrote), ``aspect_rankings: bool`` (True: the retriever's rankings of them too) and a
-    method ``estimate(pools)``, whose ``str`` tells ``--dry-run`` what reranking these pools would take.
+    the queries that an expander wrote), ``aspect_rankings: bool`` (True: the retriever's rankings of them too),
+    ``per_question: ClassVar[bool]`` (True: a question's ranking depends on its own pool alone, so that with ``--limit``
+    the other questions are left out; without it, groups are always whole) and a method ``estimate(pools)``, whose
+    ``str`` tells ``--dry-run`` what reranking these pools would take.
     """
 
     def rerank(self, pools: Sequence[Pool]) -> list[Ranking]:
         """Rankings aligned with the pools, best first.
 
-        Called once per group with all its questions. A prefix of the pool may be returned: the rest follows
-        in its old order. A method without scores of its own gives n, n-1, ...
+        Called once per group with all its questions (``per_question``: with those of ``--limit``). A prefix of the pool
+        may be returned: the rest follows in its old order. A method without scores of its own gives n, n-1, ...
         """
         ...
 

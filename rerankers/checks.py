@@ -141,6 +141,21 @@ def check_gold_is_not_read(make: Make) -> None:
         raise CheckError("labels change the order: declare oracle = True")
 
 
+def check_per_question(make: Make) -> None:
+    """Who declares ``per_question`` orders a pool alone as it does among others."""
+    reranker = make()
+    if not getattr(reranker, "per_question", False):
+        return
+    together = _orders(_reranked(reranker))
+    for pool, order in zip(_pools(reranker), together, strict=True):
+        for each in (reranker, make()):
+            if _orders(list(each.rerank((pool,)))) != [order]:
+                raise CheckError(
+                    f"question {pool.query.text!r}, {len(pool.ranking)} passages: another order alone than among "
+                    "others: do not declare per_question"
+                )
+
+
 CHECKS: tuple[Callable[[Make], None], ...] = (
     check_constructor,
     check_fingerprint,
@@ -148,6 +163,7 @@ CHECKS: tuple[Callable[[Make], None], ...] = (
     check_repeatable,
     check_alignment,
     check_gold_is_not_read,
+    check_per_question,
 )
 
 

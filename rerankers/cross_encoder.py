@@ -95,6 +95,7 @@ class CrossEncoder:
     """
 
     version: ClassVar[int] = 1
+    per_question: ClassVar[bool] = True
 
     def __init__(
         self,

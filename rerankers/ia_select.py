@@ -11,6 +11,8 @@ V(d | i) is P(d | q_i) on the scale that is asked for. Ties keep the retriever's
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -19,6 +21,8 @@ from rerankers.aspects import AspectReranker
 
 class IASelect(AspectReranker):
     """Orders each pool by IA-Select; it has no arguments but those of ``AspectReranker``."""
+
+    per_question: ClassVar[bool] = True
 
     def select(
         self, relevance: NDArray[np.float64], by_aspect: NDArray[np.float64], weights: NDArray[np.float64]

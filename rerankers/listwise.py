@@ -21,7 +21,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import ClassVar, Literal, TypeAlias
+from typing import ClassVar, Literal, TypeAlias, get_args
 
 from tqdm import tqdm
 
@@ -36,6 +36,7 @@ from lm.server import OPENAI
 from rerankers.base import reordered
 
 Reading: TypeAlias = Literal["whole", "repaired", "unreadable", "refused"]
+READINGS: tuple[Reading, ...] = get_args(Reading)
 QUESTION_WORDS = 500
 """Longer questions are cut."""
 
@@ -44,7 +45,8 @@ class Listwise(Served):
     """Orders each pool by what a language model answers.
 
     Numbers that an answer leaves out follow in the order that they had; repeated and strange ones count for nothing. A
-    window whose answer cannot be read at all, or that the server refuses, keeps its order. All of these are counted.
+    window whose answer cannot be read at all, or that the server refuses, keeps its order. All of these are counted,
+    over all calls, in the warning and in the ``ledgers`` of provenance.json (``orders_repaired`` and so on).
 
     Args:
         model: As the server names it.
@@ -73,6 +75,7 @@ class Listwise(Served):
     """
 
     version: ClassVar[int] = 1
+    per_question: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -121,6 +124,13 @@ class Listwise(Served):
         if stance is not None and prompt is not None:
             raise ValueError(f"stance={stance} and prompt={prompt}: the stance chooses a prompt of ours: give only one")
         self.stance, self.prompt, self.window, self.step, self.max_words = stance, prompt, window, step, max_words
+        self._readings: Counter[Reading] = Counter()
+
+    @property
+    def ledger(self) -> dict[str, int | float | None] | None:
+        """What this reranker took in this process, and how well its answers could be read, kept ones too."""
+        taken = super().ledger
+        return None if taken is None else taken | {f"orders_{name}": self._readings[name] for name in READINGS}
 
     @cached_property
     def fingerprint(self) -> str:
@@ -133,15 +143,15 @@ class Listwise(Served):
         """Whole pools in the order that the model's answers make."""
         orders = [list(range(len(pool.ranking))) for pool in pools]
         total = sum(1 for order in orders for _ in windows(len(order), self.window, self.step))
-        counts: Counter[Reading] = Counter()
+        before = self._readings.copy()
         with tqdm(total=total, desc="listwise", unit="call", disable=None, leave=False) as bar:
             for asked in self._rounds(pools, orders):
                 for place, answer in self.client.complete([request for _, _, request in asked]):
                     i, part, _ = asked[place]
                     orders[i][part], reading = answered(orders[i][part], answer)
-                    counts[reading] += 1
+                    self._readings[reading] += 1
                     bar.update()
-        _warn(counts)
+        _warn(self._readings, self._readings - before)
         return [reordered(*each) for each in zip(pools, orders, strict=True)]
 
     def estimate(self, pools: Sequence[Pool]) -> Estimate:
@@ -210,14 +220,25 @@ def _read(passage: Passage) -> str:
     return f"{passage.title}: {passage.text}" if passage.title.strip() else passage.text
 
 
-def _warn(counts: Counter[Reading]) -> None:
-    """One line about the answers that were not whole."""
+def _warn(counts: Counter[Reading], now: Counter[Reading]) -> None:
+    """One line about the answers that were not whole.
+
+    Args:
+        counts: Of all calls so far: they grow, so that Python never takes the line for one that was shown before.
+        now: Of these, those of the last call; only bad ones among them are worth a line.
+    """
     told: dict[Reading, str] = {
         "repaired": "repaired (numbers missing, repeated or strange)",
         "unreadable": "unreadable",
         "refused": "refused",
     }
+    if not any(now[reading] for reading in told):
+        return
     parts = [f"{counts[reading]} {what}" for reading, what in told.items() if counts[reading]]
-    kept = "; windows without a readable answer keep their order" if counts["unreadable"] or counts["refused"] else ""
-    if parts:
-        warnings.warn(f"Listwise: of {counts.total()} answers, {', '.join(parts)}{kept}", stacklevel=3)
+    kept = ""
+    if not now["whole"] and not now["repaired"]:
+        of = "them" if now == counts else f"the last {now.total()}"
+        kept = f"; NOT ONE of {of} could be read: the order there is the retriever's (or the reranker's before)"
+    elif counts["unreadable"] or counts["refused"]:
+        kept = "; windows without a readable answer keep their order"
+    warnings.warn(f"Listwise: of {counts.total()} answers so far, {', '.join(parts)}{kept}", stacklevel=3)

@@ -23,6 +23,7 @@ class Oracle:
 
     version: ClassVar[int] = 1
     oracle: ClassVar[bool] = True
+    per_question: ClassVar[bool] = True
 
     def rerank(self, pools: Sequence[Pool]) -> list[Ranking]:
         """Whole pools; a ValueError where a pool carries no labels."""

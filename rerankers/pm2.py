@@ -11,6 +11,8 @@ then every aspect's s_i grows by P(d | q_i) / sum over aspects of P(d | q_i). Ti
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -31,6 +33,8 @@ class PM2(AspectReranker):
         device: Where the model runs.
         batch_size: Texts that it takes at a time.
     """
+
+    per_question: ClassVar[bool] = True
 
     def __init__(
         self,

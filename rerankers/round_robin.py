@@ -6,6 +6,8 @@ of one pool: aspect i takes the passage that is left with the highest P(d | q_i)
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -14,6 +16,8 @@ from rerankers.aspects import AspectReranker
 
 class RoundRobin(AspectReranker):
     """Orders each pool by taking turns; aspects of weight 0 have none, and other weights count alike."""
+
+    per_question: ClassVar[bool] = True
 
     def select(
         self, relevance: NDArray[np.float64], by_aspect: NDArray[np.float64], weights: NDArray[np.float64]

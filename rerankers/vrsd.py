@@ -34,6 +34,7 @@ class VRSD:
     """
 
     version: ClassVar[int] = 1
+    per_question: ClassVar[bool] = True
 
     def __init__(
         self,

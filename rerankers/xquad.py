@@ -10,6 +10,8 @@ P(d | q) is the retriever's score, on the scale of P(d | q_i). Ties keep the ret
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -30,6 +32,8 @@ class XQuAD(AspectReranker):
         device: Where the model runs.
         batch_size: Texts that it takes at a time.
     """
+
+    per_question: ClassVar[bool] = True
 
     def __init__(
         self,

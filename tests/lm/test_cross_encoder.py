@@ -24,6 +24,8 @@ import lm.pairs
 import lm.rows
 from lm.cross_encoder import CrossEncoder
 from lm.pairs import encode
+from rerankers.checks import check_reranker
+from rerankers.cross_encoder import CrossEncoder as Reranker
 
 SENTENCE = "the cat sat on a mat dogs bark at night why do birds sing taxes are high"
 WORDS = SENTENCE.split()
@@ -456,3 +458,10 @@ def test_wrong_lengths_are_refused(bert):
         CrossEncoder(bert, max_length=65).logits(PAIRS)
     with pytest.raises(ValueError, match="max_length=20: expected at least 35 for pairs"):
         CrossEncoder(bert, max_length=20).logits(PAIRS)
+
+
+def test_as_a_reranker_it_keeps_what_rerankers_promise(tmp_path):
+    torch.manual_seed(4)
+    one_logit = transformers.BertConfig(**SIZES, num_labels=1)
+    folder = save(transformers.BertForSequenceClassification(one_logit), tmp_path)
+    check_reranker(Reranker(str(folder)))

@@ -10,7 +10,7 @@ import pytest
 from corpora.checks import CheckError
 from corpora.types import Hit
 from lm.base import QueryVectors
-from rerankers import checks
+from rerankers import RERANKERS, checks
 from rerankers.base import reordered
 from rerankers.checks import CHECKS, check_reranker
 from rerankers.dpp import DPP
@@ -135,6 +135,19 @@ class Peeks(Same):
         return range(n) if pool.labels is None else range(n - 1, -1, -1)
 
 
+class Crosses(Same):
+    """Turns a pool round that is not the longest one."""
+
+    per_question = True
+
+    def rerank(self, pools):
+        longest = max((len(pool.ranking) for pool in pools), default=0)
+        return [
+            reordered(pool, range(n) if n == longest else range(n)[::-1])
+            for pool, n in ((pool, len(pool.ranking)) for pool in pools)
+        ]
+
+
 BROKEN = [
     (Renames, "check_constructor", "not kept under their own names: weight"),
     (Opens, "check_constructor", "the constructor does"),
@@ -147,6 +160,7 @@ BROKEN = [
     (Turns, "check_repeatable", "other orders"),
     (FirstOnly, "check_alignment", "in another order"),
     (Peeks, "check_gold_is_not_read", "declare oracle = True"),
+    (Crosses, "check_per_question", "another order alone than among others: do not declare per_question"),
 ]
 
 
@@ -158,6 +172,15 @@ def test_broken_promises_are_named(cls, check, message):
 
 def test_every_check_catches_something():
     assert {check for _, check, _ in BROKEN} == {check.__name__ for check in CHECKS}
+
+
+def test_who_promises_nothing_may_weigh_questions_against_each_other():
+    check_reranker(type("Crosses", (Crosses,), {"per_question": False}))
+
+
+def test_who_looks_at_one_question_alone():
+    alone = {name for name in RERANKERS.names() if getattr(RERANKERS.load(name), "per_question", False)}
+    assert set(RERANKERS.names()) - alone == {"mmr", "dpp", "facility_location"}
 
 
 def test_the_pools_hold_what_they_say():

@@ -11,6 +11,7 @@ import sys
 import threading
 import warnings
 from collections import Counter
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -124,9 +125,60 @@ def test_broken_answers_are_repaired_or_the_order_stays_and_both_are_counted():
     expected = [[2, 0, 1], [2, 1, 0], [1, 0, 2], [0, 1, 2], [0, 1, 2], [1, 2, 0], [0, 1, 2]]
     assert [order(each) for each in found] == expected
     assert [str(each.message) for each in told] == [
-        "Listwise: of 7 answers, 3 repaired (numbers missing, repeated or strange), 2 unreadable, 1 refused; "
+        "Listwise: of 7 answers so far, 3 repaired (numbers missing, repeated or strange), 2 unreadable, 1 refused; "
         "windows without a readable answer keep their order"
     ]
+
+
+def test_bad_answers_of_all_calls_are_told_together():
+    """One call per group: equal lines would be shown once."""
+    replies = {"good": "[2] > [1]", "part": "[2]", "prose": "no idea"}
+
+    def answer(body):
+        return replies[last_message(body).partition("Question: ")[2].split()[0]]
+
+    def asked(*kinds):
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("default")
+            reranker.rerank([texts("a", "b", question=f"{kind} {next(number)}?", name=kind) for kind in kinds])
+        return [str(each.message) for each in told]
+
+    number = count()
+    with ChatServer(answer) as server:
+        reranker = Listwise("tiny", server.url)
+        assert reranker.ledger is None
+        repaired = "repaired (numbers missing, repeated or strange)"
+        assert asked("part", "good") == [f"Listwise: of 2 answers so far, 1 {repaired}"]
+        assert asked("part", "good") == [f"Listwise: of 4 answers so far, 2 {repaired}"]
+        assert asked("good") == []
+        kept = "windows without a readable answer keep their order"
+        assert asked("prose", "good") == [f"Listwise: of 7 answers so far, 2 {repaired}, 1 unreadable; {kept}"]
+        stays = "the order there is the retriever's (or the reranker's before)"
+        assert asked("prose", "prose") == [
+            f"Listwise: of 9 answers so far, 2 {repaired}, 3 unreadable; NOT ONE of the last 2 could be read: {stays}"
+        ]
+        counts = {name: n for name, n in reranker.ledger.items() if name.startswith("orders_")}
+        assert counts == {"orders_whole": 4, "orders_repaired": 2, "orders_unreadable": 3, "orders_refused": 0}
+        assert reranker.ledger["answered"] == 9
+        reranker = Listwise("tiny", server.url)
+        assert asked("prose") == [
+            f"Listwise: of 1 answers so far, 1 unreadable; NOT ONE of them could be read: {stays}"
+        ]
+
+
+def test_only_the_questions_of_limit_are_paid_for_and_the_result_tells_how_well_they_were_read(tmp_path, capsys):
+    with ChatServer(lambda body: "[2]") as server:
+        given = ["--depth", "5", "--reranker", "listwise", "--output", str(tmp_path), "--limit", "2"]
+        given += ["--reranker-args", "model=tiny", f"base_url={server.url}"]
+        assert main([*given, "--until", "search"]) == 0
+        assert main([*given, "--dry-run"]) == 0
+        assert "reranker listwise: 2 calls" in capsys.readouterr().out
+        assert main(given) == 0
+        assert "warning: Listwise: of 2 answers so far, 2 repaired" in capsys.readouterr().err
+        assert len(server.bodies) == 2
+    (made,) = tmp_path.glob("*/*/*/provenance.json")
+    ledger = json.loads(made.read_text())["history"][-1]["ledgers"]["reranker 1"]
+    assert (ledger["answered"], ledger["orders_repaired"], ledger["orders_whole"]) == (2, 2, 0)
 
 
 def test_good_answers_say_nothing():
@@ -204,7 +256,7 @@ def test_a_model_on_this_machine_answers_too(tmp_path):
     folder = save_model(tmp_path / "tiny", max_position_embeddings=1024)
     (folder / "chat_template.jinja").write_text("{% for m in messages %}{{ m['content'] }}\n{% endfor %}")
     reranker = Listwise(str(folder), "local", window=2, step=1, max_tokens=4)
-    with pytest.warns(UserWarning, match=r"Listwise: of 2 answers, .*(unreadable|repaired)"):  # it is a random model
+    with pytest.warns(UserWarning, match=r"Listwise: of 2 answers so far, .*(unreadable|repaired)"):  # a random model
         found = reranker.rerank([texts("c", "b", "a")])
     assert sorted(order(found[0])) == [0, 1, 2]
     assert (reranker.estimate([texts("c", "b", "a")]).calls, reranker.client.ledger.answered) == (0, 2)
