@@ -47,10 +47,29 @@ class Choice:
         document = {**asdict(self), "curve": points, "config": config}
         write_atomic(path, json.dumps(document, indent=1, ensure_ascii=False) + "\n")
 
-    def completed(self, given: Sequence[str]) -> tuple[str, ...]:
-        """All ``--reranker-args``: these, what was chosen, and what it was chosen with unless these say otherwise."""
-        keys = {item.partition("=")[0] for item in given}
-        return (*given, *self.arguments, *(item for item in self.given if item.partition("=")[0] not in keys))
+    def completed(self, config: RunConfig) -> tuple[str, ...]:
+        """All ``--reranker-args``: the run's, what was chosen, and what it was chosen with unless the run's differ.
+
+        Raises:
+            ValueError: It is for other rerankers, or the run's arguments include one that was chosen.
+        """
+        if self.reranker != config.reranker:
+            raise ValueError(
+                f"--tuned {config.tuned} is for --reranker {' '.join(self.reranker)}, not {' '.join(config.reranker)}"
+            )
+        given = config.reranker_args
+        for item in given:
+            for chosen in self.arguments:
+                if _same_argument(item, chosen):
+                    raise ValueError(
+                        f"--reranker-args {item}: {item.partition('=')[0]} is given twice: --tuned {config.tuned} "
+                        f"says {chosen}: leave one of them out"
+                    )
+        return (
+            *given,
+            *self.arguments,
+            *(other for other in self.given if not any(_same_argument(other, item) for item in given)),
+        )
 
     def checked(
         self,
@@ -70,13 +89,8 @@ class Choice:
             qrels: Their supports.
 
         Raises:
-            ValueError: Other rerankers; or some of these questions are those that it was chosen on, and
-                ``--tuned-anyway`` is not given.
+            ValueError: Some of these questions are those that it was chosen on, and ``--tuned-anyway`` is not given.
         """
-        if self.reranker != config.reranker:
-            raise ValueError(
-                f"--tuned {config.tuned} is for --reranker {' '.join(self.reranker)}, not {' '.join(config.reranker)}"
-            )
         own = self._own(known or questions, task)
         shared = sum(question.question_id in own for question in questions)
         if shared and not config.tuned_anyway:
@@ -122,6 +136,13 @@ def _marks(question: Question, qrels: Qrels | None) -> set[tuple[str, str]]:
     return texts | {("passage", name) for found in links.values() for name, grade in found.items() if grade > 0}
 
 
+def _same_argument(one: str, other: str) -> bool:
+    """Whether two ``[name.]key=value`` are about one argument; without a name, it is that of any reranker."""
+    (name, _, key), (name2, _, key2) = (item.partition("=")[0].rpartition(".") for item in (one, other))
+    same = key.replace("-", "_").rstrip("_") == key2.replace("-", "_").rstrip("_")
+    return same and (not name or not name2 or name == name2)
+
+
 def read_choice(path: str) -> Choice:
     """The choice of a file.
 
@@ -131,19 +152,27 @@ def read_choice(path: str) -> Choice:
     try:
         found = json.loads(Path(path).expanduser().read_text(encoding="utf-8"))
         choice = Choice(
-            reranker=tuple(map(str, found["reranker"])),
-            arguments=tuple(map(str, found["arguments"])),
+            reranker=_words(found["reranker"]),
+            arguments=_words(found["arguments"]),
             task=str(found["task"]),
             split=str(found["split"]),
             metric=str(found["metric"]),
-            questions=tuple(map(str, found["questions"])),
-            texts=tuple(map(str, found.get("texts", ()))),
-            given=tuple(map(str, found.get("given", ()))),
+            questions=_words(found["questions"]),
+            texts=_words(found.get("texts", [])),
+            given=_words(found.get("given", [])),
         )
         if choice.texts and len(choice.texts) != len(choice.questions):
             raise ValueError("not as many texts as questions")
     except FileNotFoundError as error:
         raise ValueError(f"--tuned {path}: there is no such file") from error
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise ValueError(f"--tuned {path}: expected a file that benchmarks.tune wrote ({error})") from error
+    except OSError as error:
+        raise ValueError(f"--tuned {path} cannot be read: {error.strerror}") from error
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise ValueError(f"--tuned {path} is no choice of benchmarks.tune: make it anew") from error
     return choice
+
+
+def _words(value: object) -> tuple[str, ...]:
+    if not isinstance(value, list):
+        raise TypeError(f"expected a list, found {type(value).__name__}")
+    return tuple(map(str, value))

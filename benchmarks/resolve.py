@@ -48,7 +48,7 @@ def resolve(config: RunConfig) -> Experiment:
         retriever = RETRIEVERS.create(config.retriever, config.retriever_args)
         plugins.append(("retriever", retriever, Retriever))
     choice = None if config.tuned is None else read_choice(config.tuned)
-    rerankers = chain(config.reranker, choice.completed(config.reranker_args) if choice else config.reranker_args)
+    rerankers = chain(config.reranker, choice.completed(config) if choice else config.reranker_args)
     plugins += [("reranker", reranker, Reranker) for reranker in rerankers]
     for kind, plugin, protocol in plugins:
         _check_methods(kind, plugin, protocol)

@@ -6,13 +6,15 @@
 
 Every point of the grid is a run of its own, whose search, embeddings and judgements are shared. The choice is a JSON
 file: the arguments (those of the grid, and those given beside it), the curve, and the questions that it was made on.
-``--tuned`` refuses to evaluate on these, and warns where others share a text or a supporting passage with them.
+``--tuned`` refuses to evaluate on these, and warns where others share a text or a supporting passage with them. The
+same command again writes its choice again; any other file that is there is replaced with ``--overwrite`` only.
 """
 
 from __future__ import annotations
 
 import csv
 import itertools
+import json
 import math
 import sys
 from collections.abc import Mapping, Sequence
@@ -20,7 +22,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from benchmarks.choice import Choice, overlapping
+from benchmarks.choice import Choice, overlapping, read_choice
 from benchmarks.command import cache_at, ended
 from benchmarks.config import Flags, RunConfig
 
@@ -82,6 +84,7 @@ def parse(arguments: Sequence[str] | None = None) -> dict[str, Any]:
     parser.add_argument(
         "--choice", type=Path, default=Path("tuned.json"), metavar="FILE", help="where the choice is written"
     )
+    parser.add_argument("--overwrite", action="store_true", help="replace what lies at --choice, whatever it is")
     shared = "leave out questions that share a perspective's text or a passage with this split"
     parser.add_argument("--disjoint-from", metavar="SPLIT", help=shared)
     parser.add_run_flags(FLAGS)
@@ -94,7 +97,14 @@ def parse(arguments: Sequence[str] | None = None) -> dict[str, Any]:
     return found
 
 
-def tune(config: RunConfig, grid: Sequence[str], metric: str, choice: Path, disjoint_from: str | None = None) -> str:
+def tune(
+    config: RunConfig,
+    grid: Sequence[str],
+    metric: str,
+    choice: Path,
+    disjoint_from: str | None = None,
+    overwrite: bool = False,
+) -> str:
     """Runs the grid, writes the choice, and returns the table.
 
     Args:
@@ -103,6 +113,10 @@ def tune(config: RunConfig, grid: Sequence[str], metric: str, choice: Path, disj
         metric: Its mean decides, by the metric's own direction; the first of equal ones is taken.
         choice: The file to write.
         disjoint_from: Questions that overlap with this split are left out of the choice.
+        overwrite: Whether another file at ``choice`` may go; what the same tuning wrote there may always.
+
+    Raises:
+        ValueError: Something does not fit together; the message is one line.
     """
     from benchmarks.resolve import resolve
     from evaluator.metrics import parse as parse_metric
@@ -112,8 +126,11 @@ def tune(config: RunConfig, grid: Sequence[str], metric: str, choice: Path, disj
     if decides.higher_is_better is None:
         raise ValueError(f"{name}: neither high nor low values are better: choose another --metric")
     combinations = _combinations(grid)
+    before = None if overwrite or not choice.exists() else _before(choice, config, combinations, name)
     experiment = resolve(replace(config, reranker_args=(*config.reranker_args, *combinations[0])))
     kept, left_out = _questions(experiment, disjoint_from)
+    if before is not None:
+        _check_same(choice, before, config, kept)
     points = [_point(config, arguments, name, kept, experiment) for arguments in combinations]
     if all(math.isnan(point.mean) for point in points):
         raise ValueError(f"{name} is undefined for all {len(kept)} questions: choose another --metric")
@@ -142,11 +159,50 @@ def _combinations(grid: Sequence[str]) -> list[tuple[str, ...]]:
         listed = [value for value in values.split(",") if value]
         if not (key and equals and listed) or key in axes:
             raise ValueError(f"--grid {item}: expected key=value,value,... and each key once")
-        axes[key] = listed
+        axes[key] = list(dict.fromkeys(listed))
     return [
         tuple(f"{key}={value}" for key, value in zip(axes, values, strict=True))
         for values in itertools.product(*axes.values())
     ]
+
+
+def _before(
+    path: Path, config: RunConfig, combinations: Sequence[tuple[str, ...]], metric: str
+) -> tuple[Choice, object]:
+    """The choice that lies at the path, and the configuration of its run.
+
+    Raises:
+        ValueError: It is none, or one of other rerankers, arguments, metric or split.
+    """
+    try:
+        found = read_choice(str(path))
+        document = json.loads(path.read_text(encoding="utf-8"))
+        tried = [tuple(point["arguments"]) for point in document["curve"]]
+        made = document["config"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise _taken(path, "and is no choice of benchmarks.tune") from error
+    was = (found.reranker, found.given, found.metric, found.split, tried)
+    split = found.split if config.split is None else config.split
+    if was != (config.reranker, config.reranker_args, metric, split, list(combinations)):
+        raise _taken(path, "and holds the choice of another command")
+    return found, made
+
+
+def _check_same(path: Path, before: tuple[Choice, object], config: RunConfig, kept: Sequence[Question]) -> None:
+    """Refuses to replace a choice that was made on other questions, or by runs that differ in anything else."""
+    from benchmarks.resolve import resolve
+
+    found, made = before
+    same = found.questions == tuple(question.question_id for question in kept)
+    if same:
+        now = resolve(replace(config, reranker_args=(*config.reranker_args, *found.arguments))).identity
+        same = json.loads(json.dumps(now)) == made
+    if not same:
+        raise _taken(path, "and holds the choice of another command")
+
+
+def _taken(path: Path, what: str) -> ValueError:
+    return ValueError(f"--choice {path}: it is there, {what}: choose another name, or give --overwrite")
 
 
 def _questions(experiment: Experiment, disjoint_from: str | None) -> tuple[list[Question], int]:
@@ -156,8 +212,10 @@ def _questions(experiment: Experiment, disjoint_from: str | None) -> tuple[list[
     if disjoint_from is not None:
         others = [q for q in experiment.task.questions if q.split == disjoint_from]
         if not others or disjoint_from == experiment.split:
+            splits = dict.fromkeys(q.split for q in experiment.task.questions if q.split != experiment.split)
             raise ValueError(
-                f"--disjoint-from {disjoint_from}: expected another split of task {experiment.task.name!r}"
+                f"--disjoint-from {disjoint_from}: expected another split of task {experiment.task.name!r} than "
+                f"{experiment.split}: {', '.join(filter(None, splits)) or 'it has none'}"
             )
         shared = overlapping(scored, others, experiment.qrels)
     kept = [question for question in scored if question.question_id not in shared]
@@ -186,18 +244,22 @@ def _numbers(point: Point) -> list[tuple[str, float]]:
 
 
 def _table(metric: str, sign: int, points: Sequence[Point], best: Point, n: int, left_out: int, choice: Path) -> str:
-    shown = [" ".join(point.arguments) for point in points]
-    width = max(map(len, (*shown, "arguments")))
+    from benchmarks.tables import shown
+
+    def text(value: float) -> str:
+        return shown(metric, None if math.isnan(value) else value)
+
+    names = [" ".join(point.arguments) for point in points]
+    width = max(map(len, (*names, "arguments")))
     lines = [f"{'arguments':{width}}  {metric}  95% interval"]
-    scale = 1 if metric.startswith("CoverageDepth") else 100
-    for name, point in zip(shown, points, strict=True):
-        mean, low, high = (f"{scale * value:.2f}" for _, value in _numbers(point))
+    for name, point in zip(names, points, strict=True):
+        mean, low, high = (text(value) for _, value in _numbers(point))
         lines.append(f"{name:{width}}  {mean:>{len(metric)}}  [{low}, {high}]{'  <- chosen' if point is best else ''}")
     columns = zip(*(point.values.values() for point in points), strict=True)
     defined = [[value for value in values if not math.isnan(value)] for values in columns]
     known = [max(values, key=lambda value: sign * value) for values in defined if values]
-    oracle = scale * sum(known) / len(known) if known else math.nan
-    lines.append(f"the best combination for each question, chosen by its own labels (ORACLE): {oracle:.2f}")
+    oracle = sum(known) / len(known) if known else math.nan
+    lines.append(f"the best combination for each question, chosen by its own labels (ORACLE): {text(oracle)}")
     if left_out:
         lines.append(f"{left_out} questions were left out, because they share a text or a passage with the other split")
     return "\n".join([*lines, f"chosen on {n} questions; written to {choice}, for --tuned {choice}"])

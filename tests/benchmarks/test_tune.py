@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+import math
+from dataclasses import replace
 
 import pytest
 
+from benchmarks.choice import Choice
+from benchmarks.config import RunConfig
 from benchmarks.run import main as run
-from benchmarks.tune import main, overlapping
+from benchmarks.tune import Point, _table, main, overlapping
 from corpora.types import Perspective, Question
 
 PLUGIN = '''
@@ -79,7 +83,7 @@ def test_the_best_is_chosen_on_the_split(folder, capsys):
     assert out[1].endswith("<- chosen")  # the first of equal ones
     assert out[4].endswith("(ORACLE): 100.00")
     # without d, which shares a text with c but for case and blanks: 0, 50, 50
-    assert main([*given, "--disjoint-from", "test"]) == 0
+    assert main([*given, "--disjoint-from", "test", "--overwrite"]) == 0
     out = capsys.readouterr().out.splitlines()
     assert [line.split()[1] for line in out[1:4]] == ["0.00", "50.00", "50.00"]
     assert out[2].endswith("<- chosen")
@@ -121,7 +125,100 @@ def test_a_choice_is_applied_elsewhere_and_refused_at_home(folder, capsys):
     assert run([*tuned[:-1], "--split", "dev", "--tuned-anyway"]) == 0
     assert "tuned on task dev; 2 OF THESE QUESTIONS" in capsys.readouterr().out
     assert run([*tuned, "--split", "test", "--reranker-args", "n=3"]) == 2
-    assert "n is given twice" in capsys.readouterr().err
+    assert capsys.readouterr().err == (
+        "error: --reranker-args n=3: n is given twice: --tuned tuned.json says n=1: leave one of them out\n"
+    )
+
+
+TUNED = json.dumps(
+    {
+        "reranker": ["mmr"],
+        "arguments": ["lambda=0.75"],
+        "given": ["encoder=minilm"],
+        "task": "t",
+        "split": "dev",
+        "metric": "MRecall@5",
+        "questions": ["a"],
+    }
+)
+
+
+@pytest.mark.parametrize("typed", ["lambda=0.1", "lambda_=0.1", "mmr.lambda=0.1"])
+def test_a_tuned_argument_is_not_given_again(folder, capsys, typed):
+    (folder.parent / "x.json").write_text(TUNED)
+    given = ["--task", str(folder), "--tuned", "x.json", "--reranker", "mmr", "--reranker-args", typed]
+    assert run(given) == 2
+    name = typed.partition("=")[0]
+    assert capsys.readouterr().err == (
+        f"error: --reranker-args {typed}: {name} is given twice: --tuned x.json says lambda=0.75: leave one of "
+        "them out\n"
+    )
+
+
+def test_a_choice_for_another_reranker_is_refused_before_its_arguments(folder, capsys):
+    (folder.parent / "x.json").write_text(TUNED)
+    assert run(["--task", str(folder), "--tuned", "x.json", "--reranker", "vrsd"]) == 2
+    assert capsys.readouterr().err == "error: --tuned x.json is for --reranker mmr, not vrsd\n"
+
+
+def test_the_runs_own_arguments_win_over_those_beside_the_grid():
+    choice = Choice(("mmr",), ("lambda=0.75",), "t", "dev", "MRecall@5", ("a",), given=("norm=max", "encoder=minilm"))
+    config = RunConfig(reranker=("mmr",), reranker_args=("mmr.norm=minmax",))
+    assert choice.completed(config) == ("mmr.norm=minmax", "lambda=0.75", "encoder=minilm")
+    chain = replace(choice, reranker=("mmr", "xquad"), arguments=("mmr.lambda=0.75",), given=())
+    other = RunConfig(reranker=("mmr", "xquad"), reranker_args=("xquad.lambda=0.1",))
+    assert chain.completed(other) == ("xquad.lambda=0.1", "mmr.lambda=0.75")  # another reranker's
+
+
+def test_a_value_that_is_there_twice_is_one_point(folder, capsys):
+    given = flags(folder, "--split", "dev", "--grid", "n=2,1,2,1", "--metric", "MRecall@1")
+    assert main(given) == 0
+    out = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in out[1:3]] == ["n=2", "n=1"]
+    assert "(ORACLE)" in out[3]
+
+
+def test_what_is_undefined_is_a_dash(folder):
+    points = [
+        Point(("n=1",), {"a": math.nan}, math.nan, math.nan, math.nan),
+        Point(("n=2",), {"a": 0.5}, 0.5, 0.5, 0.5),
+    ]
+    table = _table("MRecall@1", 1, points, points[1], 1, 0, folder / "x.json").splitlines()
+    assert table[1].split() == ["n=1", "-", "[-,", "-]"]
+    assert table[2].split()[:2] == ["n=2", "50.00"]
+
+
+def test_a_choice_is_replaced_by_the_same_command_only(folder, capsys, monkeypatch):
+    given = flags(folder, "--split", "dev", "--grid", "n=1,2", "--metric", "MRecall@1", "--choice", "x.json")
+    path = folder.parent / "x.json"
+    assert main(given) == 0
+    written = path.read_bytes()
+    assert main(given) == 0  # again
+    assert path.read_bytes() == written
+    capsys.readouterr()
+    for more in (
+        ("--grid", "n=1"),
+        ("--metric", "Precision@1"),
+        ("--disjoint-from", "test"),
+        ("--split", "test"),
+        ("--reranker-args", "other=5"),
+        ("--depth", "2"),
+    ):
+        with monkeypatch.context() as patch:
+            patch.setattr("benchmarks.run.run", None)  # no work is done
+            assert main([*given, *more]) == 2
+        assert capsys.readouterr().err == (
+            "error: --choice x.json: it is there, and holds the choice of another command: choose another name, or "
+            "give --overwrite\n"
+        )
+        assert path.read_bytes() == written
+    for text in ("my notes", "{}", json.dumps({k: v for k, v in json.loads(written).items() if k != "curve"})):
+        path.write_text(text)
+        assert main(given) == 2
+        assert "it is there, and is no choice of benchmarks.tune: choose another name" in capsys.readouterr().err
+        assert path.read_text() == text
+    assert main([*given, "--overwrite"]) == 0
+    assert path.read_bytes() == written
 
 
 def test_what_a_choice_was_made_with_comes_along(folder, capsys):
@@ -178,7 +275,8 @@ def test_questions_that_share_a_text_are_told_and_marked(folder, capsys):
         (("--grid", "n", "--split", "dev"), "--grid n: expected key=value,value,..."),
         (("--grid", "n=1", "n=2", "--split", "dev"), "and each key once"),
         (("--grid", "m=1", "--split", "dev"), "no argument 'm'"),
-        (("--grid", "n=1", "--split", "dev", "--disjoint-from", "dev"), "expected another split"),
+        (("--grid", "n=1", "--split", "dev", "--disjoint-from", "dev"), "another split of task 'task' than dev: test"),
+        (("--grid", "n=1", "--split", "dev", "--disjoint-from", "nosplit"), "of task 'task' than dev: test"),
         (("--grid", "n=1", "--split", "dev", "--metric", "Recal@5"), "unknown metric"),
         (("--grid", "n=1", "--split", "test", "--disjoint-from", "dev"), "all 1 questions overlap"),
     ],
@@ -188,7 +286,19 @@ def test_mistakes_end_in_one_line(folder, capsys, more, message):
     assert message in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("text, message", [("{", "expected a file that benchmarks.tune wrote"), (None, "no such file")])
+NO_CHOICE = "error: --tuned x.json is no choice of benchmarks.tune: make it anew\n"
+
+
+@pytest.mark.parametrize(
+    "text, message",
+    [
+        ("{", NO_CHOICE),
+        ("[1]", NO_CHOICE),
+        ("{}", NO_CHOICE),
+        ('{"reranker": "mmr"}', NO_CHOICE),
+        (None, "no such file"),
+    ],
+)
 def test_broken_choices(folder, capsys, text, message):
     if text is not None:
         (folder.parent / "x.json").write_text(text)
