@@ -43,7 +43,8 @@ def compare(experiment: Experiment, folder: Path, metrics: Sequence[str]) -> dic
     run, known = read_final_run(folder), read_labels(folder)
     if run is None or known is None:
         raise TypeError("a comparison needs a finished result")
-    chosen = [metric for metric in map(parse, metrics) if metric.needs == "ranking"]
+    asked = [parse(name) for name in metrics]
+    chosen = [metric for metric in asked if metric.needs == "ranking"]
     lists = _lists(experiment, run)
     data = labelled(experiment, run, known)
     labels = {name: data.labels[name][rows] for name, rows in lists.items()}
@@ -51,6 +52,7 @@ def compare(experiment: Experiment, folder: Path, metrics: Sequence[str]) -> dic
     document = {
         "schema_version": SCHEMA_VERSION,
         "passages": sum(map(len, lists.values())),
+        "left_out": [metric.name for metric in asked if metric.needs != "ranking"],
         "repeated": sum(len(rows) - len(set(rows)) for rows in lists.values()),
         **_entries(experiment, chosen, values),
     }
@@ -74,8 +76,11 @@ def table(document: Mapping[str, Any], scores: Mapping[str, Any]) -> str:
             [name, shown(name, scores[part][name]["mean"]), shown(name, entry["mean"]), interval, str(entry["n"])]
         )
     title = "with duplicates, as the code of BERDS merges: a comparison, not the headline, and in no run file"
-    note = f"{document['repeated']} of {document['passages']} passages in these lists are repetitions."
-    return "\n".join(["", title, *aligned(rows), note])
+    notes = [f"{document['repeated']} of {document['passages']} passages in these lists are repetitions."]
+    if document["left_out"]:
+        left_out = ", ".join(document["left_out"])
+        notes.append(f"Left out, as they count the relevant passages of the whole corpus: {left_out}.")
+    return "\n".join(["", title, *aligned(rows), *notes])
 
 
 def _lists(experiment: Experiment, run: Run) -> dict[str, list[int]]:

@@ -154,11 +154,12 @@ def test_duplicates_are_compared_and_never_written(tmp_path, plugins, capsys):
     capsys.readouterr()
     assert ranked(tmp_path, *given, "--with-duplicates")["q1"] == ["a1", "a2", "a3"]
     out = capsys.readouterr().out
-    title, header, _, *rows, note = out[out.index("with duplicates,") :].splitlines()
+    title, header, _, *rows, note, left_out = out[out.index("with duplicates,") :].splitlines()
     assert title.endswith("a comparison, not the headline, and in no run file")
     assert header.split()[:3] == ["metric", "each", "once"]
     assert [row.split()[:3] for row in rows] == [["MRecall@2", "50.00", "0.00"], ["Precision@3", "50.00", "66.67"]]
     assert note == "3 of 8 passages in these lists are repetitions."
+    assert left_out == "Left out, as they count the relevant passages of the whole corpus: alpha_nDCG@2."
     left = {path.name: path.read_bytes() for path in (tmp_path / "results").rglob("*") if path.is_file()}
     compared = json.loads(left.pop("with_duplicates.json"))
     changed = {name for name in plain if left[name] != plain[name]}
