@@ -65,10 +65,36 @@ def _told(folder: Path, stamp: Mapping[str, Any], flags: Mapping[str, Any]) -> d
     if "task" not in flags:
         if task not in TASKS.names():
             raise ValueError(f"{folder}: its task {task!r} is a folder or a class of yours: give --task")
+        made_from = _named_in_commands(folder)
+        if made_from and not any(each in TASKS.names() for each in made_from):
+            raise ValueError(
+                f"{folder}: its task {task!r} was made from a folder or a class of yours ({made_from[-1]}), not from "
+                "the built-in one of that name: give --task FOLDER"
+            )
         told["task"] = task
     if "corpus" not in flags and corpus is not None and (corpus in CORPORA.names() or ":" in corpus):
         told["corpus"] = corpus
     return told
+
+
+def _named_in_commands(folder: Path) -> list[str]:
+    """What the command lines that made a result give as ``--task``.
+
+    scores.json has the task's own name only, and a folder may have that of a built-in task, which may be large to
+    download. Empty where no command line names one: the result was made in Python.
+    """
+    try:
+        history = json.loads((folder / "provenance.json").read_text(encoding="utf-8"))["history"]
+        commands = [list(map(str, entry["command"])) for entry in history]
+    except (OSError, ValueError, KeyError, TypeError):
+        return []
+    found = []
+    for command in commands:
+        for flag, value in zip(command, [*command[1:], ""], strict=True):
+            name, equals, inside = flag.partition("=")
+            if name == "--task":
+                found.append(inside if equals else value)
+    return found
 
 
 def _judge(folder: Path, stamp: Mapping[str, Any], flags: Mapping[str, Any]) -> dict[str, Any]:

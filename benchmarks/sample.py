@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     Place = tuple[Question, int, int, float]
 
 UNITS = ("pair", "question")
+SUFFIXES = (".csv", ".tsv", ".jsonl")
 N = {"pair": 200, "question": 50}
 FLAGS = ("task", "task_args", "corpus", "corpus_args", "cache")
 HELPS = {
@@ -92,7 +93,12 @@ def sample(
     from evaluator.pairs import write_pairs
 
     n = N[unit] if n is None else n
+    ending = Path(output.name.removesuffix(".gz")).suffix
     for problem, wrong in (
+        (
+            f"--output {output}: expected a name that ends in {', '.join(SUFFIXES)} (.gz may follow)",
+            ending not in SUFFIXES,
+        ),
         (f"--n {n}: give 1 or more", n < 1),
         (f"--k {k}: give 1 or more", k < 1),
         (f"--seed {seed}: give 0 or more", seed < 0),
@@ -164,6 +170,7 @@ def draw_questions(
         ValueError: n is too small for two questions of each group.
     """
     from evaluator.sampling import allocate, draw
+    from evaluator.sampling_estimates import MIN_QUESTIONS
 
     frame: dict[str, list[Question]] = {}
     for question in questions:
@@ -183,9 +190,16 @@ def draw_questions(
             rows, columns = labels[question.question_id][:k].shape
             places += [(question, row, column, share) for row in range(rows) for column in range(columns)]
     told = [f"{drawn[group]} of {size} questions of group {group}" for group, size in sizes.items()]
+    if total < n:
+        told.append(f"{n} were asked for: these {total} are all there are")
     if total < len(questions):
         told.append(
             f"{len(questions) - total} questions without passages or perspectives cannot be drawn: they count 0"
+        )
+    if min(n, total) < MIN_QUESTIONS:
+        told.append(
+            f"error-aware scores use a sample of questions as such from {MIN_QUESTIONS} questions on: of these "
+            f"{min(n, total)} they take only how often the judge errs"
         )
     return places, told
 

@@ -13,10 +13,11 @@ import numpy as np
 import pytest
 
 from benchmarks.sample import draw_pairs, draw_questions, main
+from corpora.lines import InputError
 from corpora.types import Perspective, Question
 from evaluator.metrics import parse
 from evaluator.pairs import read_pairs, write_pairs
-from tests.benchmarks.conftest import PASSAGES, Outcome
+from tests.benchmarks.conftest import PASSAGES, Outcome, write_task
 
 
 @pytest.fixture
@@ -104,6 +105,21 @@ def test_whole_questions_are_drawn(sample, result, tmp_path):
     # The demo's headline is a macro mean over three groups of seven questions: three of each.
     assert {each.inclusion_probability for each in pairs} == {3 / 7}
     assert outcome.out.count("3 of 7 questions of group") == 3
+    assert "as such from 30 questions on: of these 9 they take only how often the judge errs" in outcome.out
+    assert "were asked for" not in outcome.out
+
+
+def test_fewer_questions_than_asked_for_are_told(sample, result, tmp_path):
+    outcome = sample(result, "--unit", "question", "--n", 50, "--output", tmp_path / "s.csv")
+    assert outcome.code == 0, outcome.err
+    assert "50 were asked for: these 21 are all there are" in outcome.out
+    assert "as such from 30 questions on: of these 21 they" in outcome.out
+
+
+def test_thirty_questions_need_no_word():
+    questions, judged, _ = population()
+    _, told = draw_questions(questions, judged, 30, 5, np.random.default_rng(0), by_group=False)
+    assert not any("error-aware" in line or "asked for" in line for line in told)
 
 
 def test_a_seed_is_a_sample(sample, result, tmp_path):
@@ -160,6 +176,7 @@ def test_a_task_in_a_folder_has_to_be_given_again(cli, sample, task, tmp_path):
         (["--n", "5", "--unit", "question"], "--n 5: 5 are too few for 3 strata: expected at least 6"),
         (["--output", "THERE"], "it is there"),
         (["--output", "sample.xlsx"], ".csv"),
+        (["--output", "sample.xlsx", "--n", "0"], "ends in .csv, .tsv, .jsonl"),
         (["--judge", "gold"], "--judge"),
     ],
 )
@@ -175,7 +192,37 @@ def test_a_mistake_ends_in_one_line_and_exit_code_2(sample, result, tmp_path, ar
     assert (tmp_path / "there.csv").read_text() == "labels of days of work"
 
 
+def test_a_folder_with_the_name_of_a_built_in_task_has_to_be_given_again(cli, sample, tmp_path, monkeypatch):
+    task = write_task(tmp_path / "perspectrum")
+    assert cli("--task", task).code == 0
+    (path,) = (tmp_path / "results").glob("*/*/*/provenance.json")
+    out = tmp_path / "s.csv"
+
+    def made_by(*command: str) -> None:
+        path.write_text(json.dumps({"history": [{"command": ["run.py", *command]}]}))
+
+    def no_download(*_: object) -> None:
+        raise InputError("downloaded")
+
+    monkeypatch.setattr("benchmarks.perspectrum.fetch", no_download)
+    for command in (("--task", str(task)), (f"--task={task}",), ("--task", "./perspectrum")):
+        made_by(*command)
+        refused = sample(path.parent, "--output", out)
+        assert (refused.code, refused.err.count("\n")) == (2, 1)
+        assert "task 'perspectrum' was made from a folder" in refused.err
+        assert "give --task FOLDER" in refused.err
+    assert sample(path.parent, "--output", out, "--task", task).code == 0
+    for command in (("--task", "perspectrum"), ()):  # nothing speaks for a folder
+        made_by(*command)
+        with pytest.raises(InputError, match="downloaded"):
+            sample(path.parent, "--output", tmp_path / "t.csv")
+    path.write_text("damaged")
+    with pytest.raises(InputError, match="downloaded"):
+        sample(path.parent, "--output", tmp_path / "t.csv")
+
+
 def test_what_is_no_result_is_refused(sample, result, tmp_path):
+    assert "ends in .csv" in sample(tmp_path / "nothing", "--output", tmp_path / "s.xlsx").err
     assert "no finished result" in sample(tmp_path, "--output", tmp_path / "s.csv").err
     (result / "labels.parquet").write_bytes(b"")
     assert "labels.parquet" in sample(result, "--output", tmp_path / "s.csv").err
