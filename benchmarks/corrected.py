@@ -1,7 +1,7 @@
 """Error-aware scores of a result (``--labelled-pairs``): a second line under the table, never the headline.
 
-error_aware.json lies beside scores.json and is a function of labels, run, labelled pairs, judge, metrics and seed. What
-the scores mean, and what they assume, stands in docs/error-aware-scores.md.
+error_aware.json lies beside scores.json, has its metrics, and is a function of labels, run, labelled pairs, judge and
+seed. What the scores mean, and what they assume, stands in docs/error-aware-scores.md.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from benchmarks.config import existing
 from benchmarks.experiment import Experiment
@@ -17,7 +17,7 @@ from benchmarks.results import dump, read_final_run, read_labels
 from benchmarks.tables import aligned, shown
 from corpora.artefacts import content_hash, write_atomic
 from corpora.fingerprint import fingerprint
-from evaluator.correction import Correction
+from evaluator.correction import CorrectedScores
 from evaluator.error_aware import error_aware
 from evaluator.judgements import JudgementStore, judgement_key
 from evaluator.metrics import parse
@@ -43,26 +43,26 @@ def people(experiment: Experiment) -> list[LabelledPair]:
 
 
 def correct(
-    experiment: Experiment, folder: Path, metrics: Sequence[str], pairs: Sequence[LabelledPair]
+    experiment: Experiment, folder: Path, scores: Mapping[str, Any], pairs: Sequence[LabelledPair]
 ) -> dict[str, Any]:
-    """The content of error_aware.json, which is written.
+    """The content of error_aware.json, which is written: all metrics that scores.json has.
 
     Args:
         experiment: With a judge.
         folder: Of the finished result.
-        metrics: Their names.
+        scores: scores.json.
         pairs: Of ``people``.
 
     Raises:
         ValueError: In one line, why there are no such scores.
     """
-    run, table = read_final_run(folder), read_labels(folder)
-    if experiment.judge is None or run is None or table is None:
+    run, known = read_final_run(folder), read_labels(folder)
+    if experiment.judge is None or run is None or known is None:
         raise TypeError("error-aware scores need a judged and finished result")
     name = fingerprint(experiment.judge)
     found = error_aware(
-        list(map(parse, metrics)),
-        table,
+        list(map(parse, scores["scores"])),
+        known,
         run,
         experiment.scored,
         [each for each in pairs if each.label is not None],
@@ -75,11 +75,9 @@ def correct(
     )
     path = Path(experiment.config.labelled_pairs or "").expanduser()
     made = {"schema_version": SCHEMA_VERSION, "judge": name, "pairs": content_hash(path), "method": found.method}
-    document = {**made, "scores": _entries(found), "notes": list(found.notes)}
-    before = _before(folder)
-    kept = before["scores"] if all(before.get(key) == value for key, value in made.items()) else {}
-    write_atomic(folder / FILE, dump({**document, "scores": {**kept, **_entries(found)}}))
-    return document
+    text = dump({**made, "scores": {each.metric: _entry(each) for each in found.scores}, "notes": found.notes})
+    write_atomic(folder / FILE, text)
+    return cast("dict[str, Any]", json.loads(text))
 
 
 def plan(experiment: Experiment, pairs: Sequence[LabelledPair]) -> str:
@@ -94,10 +92,16 @@ def plan(experiment: Experiment, pairs: Sequence[LabelledPair]) -> str:
     return f"{len(known)} of {len(pairs)} pairs have labels ({supports} supports), {missing} of them to judge"
 
 
-def table(document: Mapping[str, Any]) -> str:
-    """What is printed under the table of the result."""
+def table(document: Mapping[str, Any], metrics: Sequence[str]) -> str:
+    """What is printed under the table of the result.
+
+    Args:
+        document: Of ``correct``.
+        metrics: Those that were asked for; what has no corrected value is left out.
+    """
     rows = [["metric", "judged", "corrected", "95% interval", "n", "unknown"]]
-    for name, entry in document["scores"].items():
+    for name in (each for each in metrics if each in document["scores"]):
+        entry = document["scores"][name]
         interval = f"[{shown(name, entry['low'])}, {shown(name, entry['high'])}]"
         values = [shown(name, entry["judged"]), shown(name, entry["mean"]), interval]
         rows.append([name, *values, str(entry["n"]), str(entry["n_unknown"])])
@@ -105,28 +109,12 @@ def table(document: Mapping[str, Any]) -> str:
     return "\n".join(["", title, *aligned(rows), *document["notes"]])
 
 
-def _before(folder: Path) -> dict[str, Any]:
-    """What an earlier call has written; nothing where that cannot be read."""
-    try:
-        found = json.loads((folder / FILE).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return found if isinstance(found, dict) and isinstance(found.get("scores"), dict) else {}
-
-
-def _entries(found: Correction) -> dict[str, dict[str, float | int | None]]:
+def _entry(scores: CorrectedScores) -> dict[str, float | int]:
     return {
-        each.metric: {
-            "mean": _number(each.mean),
-            "low": _number(each.low),
-            "high": _number(each.high),
-            "judged": _number(each.naive),
-            "n": each.n,
-            "n_unknown": each.n_unknown,
-        }
-        for each in found.scores
+        "mean": scores.mean,
+        "low": scores.low,
+        "high": scores.high,
+        "judged": scores.naive,
+        "n": scores.n,
+        "n_unknown": scores.n_unknown,
     }
-
-
-def _number(value: float) -> float | None:
-    return None if value != value else value  # NaN: undefined

@@ -176,9 +176,9 @@ def _print_scores(experiment: Experiment) -> None:
         if not config.json:
             _print(duplicates.table(compared, scores))
     if pairs is not None:
-        document = corrected.correct(experiment, folder, asked, pairs)
+        document = corrected.correct(experiment, folder, scores, pairs)
         if not config.json:
-            _print(corrected.table(document))
+            _print(corrected.table(document, asked))
 
 
 def _print(text: str) -> None:

@@ -129,7 +129,7 @@ def corrected_scores(
         if any(each.size for each in seen.values()) and not sum(model.n_known for model in models):
             raise ValueError("no error-aware scores: not one label of this run is known")
         scores |= _at_depth(chosen, seen, models, errors, stances, strata, random, draws)
-    notes = _notes(errors, labels, _models(sorted(labels), labels, groups, clustered), generator(f"{seed}/notes"))
+    notes = _notes(errors, labels, generator(f"{seed}/notes"))
     return Correction("modelled", tuple(scores[metric.name] for metric in metrics), notes)
 
 
@@ -265,13 +265,13 @@ def _begin(model: PrevalenceModel, theta: Floats) -> Floats:
     return begin
 
 
-def _notes(
-    errors: JudgeErrors, labels: Mapping[str, Labels], models: Sequence[PrevalenceModel], random: np.random.Generator
-) -> tuple[str, ...]:
+def _notes(errors: JudgeErrors, labels: Mapping[str, Labels], random: np.random.Generator) -> tuple[str, ...]:
     """What was measured and what is assumed."""
     ends = 100 * np.percentile(errors.draw(4000, random), (2.5, 97.5), axis=0)
-    known, positive = sum(model.n_known for model in models), sum(model.n_positive for model in models)
-    unknown = sum(int(np.count_nonzero(each == -1)) for each in labels.values())
+    unknown, negative, positive = (
+        sum(int(np.count_nonzero(each == value)) for each in labels.values()) for value in (-1, 0, 1)
+    )
+    known = negative + positive
     notes = [
         f"Measured on {errors.n_positives + errors.n_negatives} labelled pairs of {len(errors.positives)} questions "
         f"({errors.n_positives} supports): sensitivity {100 * errors.sensitivity:.1f} "

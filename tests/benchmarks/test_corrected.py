@@ -118,7 +118,7 @@ def test_pairs_give_a_second_line(noisy, labelled, tmp_path, cli):
         assert abs(entry["mean"] - gold.mean(name)) < abs(entry["judged"] - gold.mean(name))
     assert noisy("--labelled-pairs", path).out == found.out  # a function of its inputs
     assert corrected(tmp_path) == document
-    # A metric's value does not depend on the others asked for, and those of earlier calls with these pairs are kept.
+    # A metric's value does not depend on the others asked for; the file has all that scores.json has.
     alone = cli_metrics(noisy, path, "MRecall@5", "MRecall@10")
     assert f"{100 * document['scores']['MRecall@5']['mean']:.2f}" in alone.split("error-aware")[1]
     assert sorted(corrected(tmp_path)["scores"]) == ["MRecall@10", "MRecall@5", "Precision@5"]
@@ -127,13 +127,51 @@ def test_pairs_give_a_second_line(noisy, labelled, tmp_path, cli):
     assert json.loads(silent.out)["scores"].keys() == {"MRecall@5", "MRecall@10", "Precision@5"}
 
 
-def test_whole_questions_assume_nothing(noisy, labelled, tmp_path, cli):
+def test_too_few_whole_questions_serve_as_pairs(noisy, labelled, tmp_path):
     path = labelled("--unit", "question", "--n", "24")
     found = noisy("--labelled-pairs", path)
     assert "The labelled pairs are 21 whole questions of this run, which serve as pairs: from 30 on" in found.out
     # The demo has 24 questions, fewer than the 30 that estimates from whole questions need: they count as pairs.
     assert found.code == 0, found.err
     assert corrected(tmp_path)["method"] == "modelled"
+
+
+def test_when_people_labelled_all_questions_the_scores_are_theirs(cli, noisy, tmp_path, capsys):
+    """40 questions, all drawn: nothing is left to estimate, whatever the judge says."""
+    task = tmp_path / "forty"
+    task.mkdir()
+    names = [f"{i:02}" for i in range(40)]
+    views = [{"perspective_id": "{}.1", "text": "yes"}, {"perspective_id": "{}.2", "text": "no"}]
+    rows = [{"question_id": n, "question": f"topic{n}", "perspectives": views} for n in names]
+    (task / "questions.jsonl").write_text("".join(json.dumps(r).replace("{}", r["question_id"]) + "\n" for r in rows))
+    texts = {f"{n}-{j}": f"topic{n} " + "word " * j for n in names for j in range(4)}
+    (task / "corpus.jsonl").write_text("".join(json.dumps({"_id": i, "text": t}) + "\n" for i, t in texts.items()))
+    # The first passage supports one side, the second the other side of every third question, the others nothing.
+    lines = [f"{n} {n}.1 {n}-0 1" for n in names] + [f"{n} {n}.2 {n}-1 1" for n in names[::3]]
+    (task / "qrels.txt").write_text("\n".join(lines) + "\n")
+    judge = ["--judge", "noise:Noisy", "--judge-args", f"qrels={task / 'qrels.txt'}"]
+    flags = ["--task", task, *judge, "--metrics", "MRecall@5", "Precision@5"]
+    first = cli(*flags)
+    assert first.code == 0, first.err
+    folder = next((tmp_path / "results" / "forty").glob("*/*/scores.json")).parent
+    out = tmp_path / "people.csv"
+    drawn = ["--unit", "question", "--n", "40", "--k", "5", "--output", str(out), "--cache", str(tmp_path / "cache")]
+    assert draw([str(folder), "--task", str(task), *drawn]) == 0, capsys.readouterr().err
+    qrels = read_qrels(task / "qrels.txt")
+    pairs = [replace(each, label=true(qrels, each.pair)) for each in read_pairs(out, unlabelled=True)]
+    out.unlink()
+    write_pairs(out, pairs)
+    found = cli(*flags, "--labelled-pairs", out)
+    assert found.code == 0, found.err
+    document = json.loads((folder / "error_aware.json").read_text())
+    headline = json.loads((folder / "scores.json").read_text())["scores"]
+    assert document["method"] == "prediction-powered"
+    # Both sides: 14 of 40 questions. Supports among four passages: 2 of 4 in 14 questions, 1 of 4 in 26; k is 5.
+    wanted = {"MRecall@5": 14 / 40, "Precision@5": (14 * 2 + 26) / 40 / 5}
+    for name, mean in wanted.items():
+        assert document["scores"][name]["mean"] == pytest.approx(mean)
+        assert document["scores"][name]["judged"] == pytest.approx(headline[name]["mean"])
+        assert document["scores"][name]["judged"] != pytest.approx(mean)
 
 
 def test_pairs_without_labels_are_left_out_and_too_few_are_refused(noisy, labelled, tmp_path):
